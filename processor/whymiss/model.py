@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-type Attribute = str | bool | int | float | bytes | list[str] | None
+Attribute: TypeAlias = str | bool | int | float | bytes | list[str] | None
 """A span attribute as far as a dialect reads it. ``None`` is a present key of another shape."""
 
 SECOND = 1_000_000_000
@@ -227,7 +227,7 @@ class GatewayUsage(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-type Evidenced = EngineRequest | Lookup | RouteDecision | OffloadOutcome | GatewayUsage
+Evidenced: TypeAlias = EngineRequest | Lookup | RouteDecision | OffloadOutcome | GatewayUsage
 
 
 class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -487,4 +487,4 @@ class Late(msgspec.Struct, frozen=True):
     span: Span
 
 
-type JoinOutcome = Released | Late
+JoinOutcome: TypeAlias = Released | Late
