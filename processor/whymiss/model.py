@@ -303,12 +303,12 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
 
 
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks that one prefill stored, in order, possibly over several batches.
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """One event that stored blocks of the dense group on the device, in chain order.
 
     ``start`` is the depth of ``keys[0]`` and ``None`` where its parent is not known. ``position``
-    is where the lookup stood: before the first event that this prefill caused, its own removals
-    included (they precede its stores in the batch).
+    is where the lookup of the request that stored them stood: before the first event that the
+    request caused, its own removals included (they precede its stores in the batch).
     """
 
     keys: tuple[int, ...]
@@ -316,15 +316,30 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | None
     position: int
     unix_nanos: int
-    """The publisher's time of the batch that began the chain."""
-    last_unix_nanos: int
-    """The publisher's time of the batch that ended it."""
+    """The publisher's time of the batch."""
     reported: bool = False
     """All of it was resident already and the event carried a session: a re-announcement."""
-    continues: bool = False
-    """One block under a parent that a running request may still be extending (a decode fill)."""
-    settled: bool = True
-    """False where the order of its own removals against other requests' is not known."""
+    parent_tail_unix_nanos: int | None = None
+    """When the parent was stored as the last block of an event, if it was: a tail that a running
+    request may still be extending while it decodes."""
+
+
+class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one KV-cache group: ``kind`` is vLLM's ``kv_cache_spec_kind``."""
+
+    group: int
+    kind: str = ""
+    block_size: int | None = None
+    window: int | None = None
+    """Sliding window in tokens."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether a hit needs every block from 0 on, and not only the last ones."""
+        return self.kind in DENSE_KINDS
+
+
+DENSE_KINDS = frozenset({"", "full_attention", "mla_attention", "sink_full_attention", "unknown"})
 
 
 class Hole(msgspec.Struct, frozen=True, kw_only=True):
@@ -372,8 +387,8 @@ class LedgerView(Protocol):
         """Tokens a match unit: the least common multiple of the groups' block sizes."""
         ...
 
-    def groups(self, stream: StreamId) -> Sequence[int]:
-        """Indices of the stream's KV-cache groups, the dense one first."""
+    def groups(self, stream: StreamId) -> Sequence[GroupSpec]:
+        """The stream's KV-cache groups, the dense one first."""
         ...
 
     def position_at(self, stream: StreamId, unix_nanos: int) -> int:
@@ -394,8 +409,8 @@ class LedgerView(Protocol):
         """Tiers below the device for which the stream has published anything."""
         ...
 
-    def chains_between(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Chain]:
-        """Chains whose first batch was published in ``(after, until]``, in order."""
+    def stores_between(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
+        """Dense device stores published in ``(after, until]``, in order."""
         ...
 
     def block(self, stream: StreamId, key: int) -> Block | None:
@@ -406,7 +421,7 @@ class LedgerView(Protocol):
         """Blocks first stored under a parent (``None``: roots) before a position."""
         ...
 
-    def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[int]:
+    def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
         """Other blocks, resident at a position, whose tokens from block 0 to their end are the same."""
         ...
 
