@@ -258,11 +258,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     trace_state: str
     role: Role
     dialect: str
-    says: Evidenced
+    says: tuple[Evidenced, ...]
     resource: ResourceIdentity
     linked_trace_ids: tuple[bytes, ...] = ()
-    sensitive: bool = False
-    """True where an attribute of the span must be removed or replaced before it leaves."""
+    sensitive: tuple[str, ...] = ()
+    """Names of attributes of the span that must not leave."""
 
 
 # --- What the ledger knows --------------------------------------------------------------------
@@ -393,6 +393,14 @@ class LedgerView(Protocol):
 
     def position_at(self, stream: StreamId, unix_nanos: int) -> int:
         """The position after all batches that the stream published at or before a time."""
+        ...
+
+    def confirmed_position(self, stream: StreamId, unix_nanos: int) -> int | None:
+        """The position after the first batch published later than a time; ``None`` while there is none.
+
+        vLLM publishes a reset with its next step, so a record is only known to hold at a time
+        once a later batch has arrived.
+        """
         ...
 
     def as_of(

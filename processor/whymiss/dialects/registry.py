@@ -1,0 +1,72 @@
+"""All dialects in order, and the one function that claims a span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..model import Attribute, Envelope, ResourceIdentity, Role, Span
+from ..wire.fields import SpanFields, read_span
+from . import contract, vllm
+from .claim import Dialect
+from .values import count, text
+
+DIALECTS: tuple[Dialect, ...] = (vllm.REQUEST, vllm.PROBE, contract.LOOKUP, contract.ROUTE, contract.OFFLOAD)
+
+# A span that several dialects read is, to the join, what the first of these says.
+_RANKING = (Role.ENGINE, Role.LOOKUP, Role.OFFLOAD, Role.ROUTER, Role.GATEWAY)
+
+
+def candidates(scope: str, raw: bytes) -> list[Dialect]:
+    """The dialects for which a span is worth parsing; empty for a span that is not ours."""
+    return [dialect for dialect in DIALECTS if dialect.may_claim(scope, raw)]
+
+
+def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: Iterable[Dialect]) -> Span | None:
+    """Parse a span once and let the dialects read it; ``None`` when none of them claims it.
+
+    Raises ``BadInput`` when the span cannot be parsed.
+    """
+    fields = read_span(raw)
+    claimed = [(dialect, said) for dialect in dialects if (said := dialect.read(fields)) is not None]
+    if not claimed:
+        return None
+    claimed.sort(key=lambda pair: _RANKING.index(pair[0].role))
+    leader = claimed[0][0]
+    return Span(
+        raw=raw,
+        envelope=envelope,
+        trace_id=fields.trace_id,
+        span_id=fields.span_id,
+        parent_span_id=fields.parent_span_id,
+        start_unix_nanos=fields.start_unix_nanos,
+        end_unix_nanos=fields.end_unix_nanos,
+        flags=fields.flags,
+        trace_state=fields.trace_state,
+        role=leader.role,
+        dialect=leader.name,
+        says=tuple(said for _, said in claimed),
+        resource=resource,
+        linked_trace_ids=_links(fields),
+        sensitive=tuple(name for dialect, _ in claimed for name in dialect.sensitive),
+    )
+
+
+def _links(fields: SpanFields) -> tuple[bytes, ...]:
+    return tuple(link[0] for link in fields.links if link[0])
+
+
+def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
+    """What a resource says about its process; the rank of vLLM's engine core is in its name."""
+    process = text(attributes.get("vllm.process_name")) or ""
+    _, _, rank = process.partition("EngineCore_DP")
+    return ResourceIdentity(
+        service_name=text(attributes.get("service.name")),
+        instance_id=text(attributes.get("service.instance.id")),
+        pod_name=text(attributes.get("k8s.pod.name")),
+        pod_ip=text(attributes.get("k8s.pod.ip")),
+        pod_uid=text(attributes.get("k8s.pod.uid")),
+        namespace=text(attributes.get("k8s.namespace.name")),
+        host=text(attributes.get("host.name")),
+        worker=text(attributes.get("prefix_cache.worker")),
+        rank=count(rank) if rank else count(attributes.get("prefix_cache.rank")),
+    )
