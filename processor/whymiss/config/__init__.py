@@ -1,0 +1,54 @@
+"""The configuration: ``parse(text, environ)`` reads a file into a frozen tree of sections.
+
+Nothing here reads a file or the environment; both are handed in. A value of the configuration never
+appears in an error, because it may be a secret: the key and the line do.
+"""
+
+from .kinds import Secret
+from .network import (
+    ExporterConfig,
+    GrpcReceiverConfig,
+    HealthConfig,
+    HttpReceiverConfig,
+    ReceiversConfig,
+    RetryConfig,
+    TelemetryConfig,
+)
+from .reading import parse
+from .stages import (
+    AttributionConfig,
+    JoinConfig,
+    KvEventsConfig,
+    KvSourceConfig,
+    LedgerConfig,
+    MeasuresConfig,
+    RedactionConfig,
+    ShutdownConfig,
+    WorkerRuleConfig,
+    WorkersConfig,
+)
+from .tree import Config, render
+
+__all__ = [
+    "AttributionConfig",
+    "Config",
+    "ExporterConfig",
+    "GrpcReceiverConfig",
+    "HealthConfig",
+    "HttpReceiverConfig",
+    "JoinConfig",
+    "KvEventsConfig",
+    "KvSourceConfig",
+    "LedgerConfig",
+    "MeasuresConfig",
+    "ReceiversConfig",
+    "RedactionConfig",
+    "RetryConfig",
+    "Secret",
+    "ShutdownConfig",
+    "TelemetryConfig",
+    "WorkerRuleConfig",
+    "WorkersConfig",
+    "parse",
+    "render",
+]

@@ -1,0 +1,54 @@
+"""The forms of an address, checked when the file is read.
+
+A check raises `ConfigError` and never repeats the value, which may hold a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+from ..errors import ConfigError
+
+OtlpProtocol: TypeAlias = Literal["grpc", "http/protobuf"]
+
+_HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/?#@\[\]]+)"
+_PORT = r":(?P<port>[0-9]{1,5})"
+_LISTENER = re.compile(_HOST + _PORT)
+_GRPC = re.compile(rf"(?:(?P<scheme>https?)://)?{_HOST}{_PORT}")
+_HTTP = re.compile(rf"(?P<scheme>https?)://{_HOST}(?:{_PORT})?(?:/[^\s?#]*)?")
+_ZMQ = re.compile(rf"tcp://{_HOST}{_PORT}|ipc://\S+")
+
+
+def check_listener(key: str, endpoint: str | None) -> None:
+    """Check an address to listen on; ``None`` is off."""
+    if endpoint is not None:
+        _match(key, endpoint, _LISTENER, "host:port")
+
+
+def check_otlp(key: str, endpoint: str, protocol: OtlpProtocol) -> str | None:
+    """Check an address to send OTLP to, and return its scheme, which gRPC may leave out."""
+    if protocol == "grpc":
+        return _match(key, endpoint, _GRPC, "host:port")["scheme"]
+    return _match(key, endpoint, _HTTP, "http://host:4318 or https://host:4318")["scheme"]
+
+
+def check_zmq(key: str, endpoint: str | None) -> None:
+    """Check the address of a publisher; ``None`` is off."""
+    if endpoint is not None:
+        _match(key, endpoint, _ZMQ, "tcp://host:5557 or ipc:///path")
+
+
+def check_text(key: str, text: str | None) -> None:
+    """Check that a name has a visible character; ``None`` is no name."""
+    if text is not None and not text.strip():
+        raise ConfigError(key, "must not be empty")
+
+
+def _match(key: str, endpoint: str, pattern: re.Pattern[str], form: str) -> re.Match[str]:
+    found = pattern.fullmatch(endpoint)
+    if found is None:
+        raise ConfigError(key, f"must look like {form}")
+    if int(found["port"] or 0) > 65535:
+        raise ConfigError(key, "has a port above 65535")
+    return found

@@ -1,0 +1,125 @@
+"""From the text of a configuration file to the frozen tree, with errors that name the user's key.
+
+The classes of the sections are the schema: the type of a field says how its text is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import inspect
+
+from ..errors import ConfigError
+from . import units
+from .kinds import Secret
+from .text import Listing, Mapped, Node, Scalar, at_line, below, read
+from .tree import Config
+
+_GROUPS = (inspect.StructType, inspect.DictType, inspect.VarTupleType)
+"""What a key without a value leaves at its default, as in ``join:`` with nothing below it."""
+
+
+def parse(text: str, environ: Mapping[str, str]) -> Config:
+    """Read a configuration file's text; raises `ConfigError`, which names the key and, where one is to blame, the line."""
+    schema = inspect.type_info(Config)
+    assert isinstance(schema, inspect.StructType)
+    return msgspec.convert(_section(schema, read(text, environ), ""), Config)
+
+
+def _section(schema: inspect.StructType, node: Node, key: str) -> object:
+    if isinstance(node, Scalar) and node.text is None:
+        node = Mapped({}, node.line)
+    if not isinstance(node, Mapped):
+        raise at_line(key, "must hold keys of its own", node.line)
+    fields = {field.encode_name: field for field in schema.fields}
+    values: dict[str, object] = {}
+    for name, item in node.items.items():
+        if name not in fields:
+            raise at_line(below(key, name), f"unknown key; {_nearest(name, fields, key)}", item.line)
+        kind = fields[name].type
+        if not (isinstance(kind, _GROUPS) and isinstance(item, Scalar) and item.text is None):
+            values[name] = _value(kind, item, below(key, name))
+    for name, field in fields.items():
+        if field.required and name not in values:
+            raise at_line(below(key, name), "must be given", node.line)
+    try:
+        return msgspec.convert(values, schema.cls)
+    except ConfigError as error:
+        raise ConfigError(below(key, error.key), error.problem) from None
+
+
+def _nearest(name: str, fields: Iterable[str], key: str) -> str:
+    known = sorted(fields)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {below(key, near[0])}?" if near else f"known here: {', '.join(known)}"
+
+
+def _value(kind: inspect.Type, node: Node, key: str) -> object:
+    match kind:
+        case inspect.StructType():
+            return _section(kind, node, key)
+        case inspect.DictType():
+            if not isinstance(node, Mapped):
+                raise at_line(key, "must be a mapping", node.line)
+            return {name: _value(kind.value_type, item, below(key, name)) for name, item in node.items.items()}
+        case inspect.VarTupleType():
+            if not isinstance(node, Listing):
+                raise at_line(key, "must be a list", node.line)
+            return tuple(_value(kind.item_type, item, below(key, at)) for at, item in enumerate(node.items))
+        case _:
+            if not isinstance(node, Scalar):
+                raise at_line(key, "must be a single value", node.line)
+            return _single(kind, node, key)
+
+
+def _single(kind: inspect.Type, node: Scalar, key: str) -> object:
+    if isinstance(kind, inspect.UnionType):
+        members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
+        if node.text is None:
+            return None
+        # A name or a truth: only a bare true or false is a truth.
+        truths = [member for member in members if isinstance(member, inspect.BoolType)]
+        return _single(truths[0] if truths and _truth(node) is not None else members[-1], node, key)
+    if node.text is None:
+        raise at_line(key, "must not be null", node.line)
+    value, wanted = _read_text(kind, node, node.text)
+    if value is None:
+        raise at_line(key, f"must be {wanted}", node.line)
+    return value
+
+
+def _read_text(kind: inspect.Type, node: Scalar, text: str) -> tuple[object, str]:
+    """Return the value, or ``None``, and what the text should have been."""
+    match kind:
+        case inspect.StrType():
+            return text, "text"
+        case inspect.CustomType(cls=cls) if cls is Secret:
+            return Secret(text), "text"
+        case inspect.LiteralType(values=choices):
+            return text if text in choices else None, f"one of {', '.join(str(choice) for choice in choices)}"
+        case inspect.BoolType():
+            return _truth(node), "true or false"
+        case inspect.Metadata(type=inspect.FloatType() as bounds):
+            return _bounded(units.seconds(text), bounds, "a duration such as 5s, 200ms or 1.5 (seconds)")
+        case inspect.Metadata(type=inspect.IntType() as bounds):
+            return _bounded(units.size(text), bounds, "a size such as 64MiB or 4096 (bytes)")
+        case inspect.IntType():
+            whole = re.fullmatch(r"[+-]?[0-9]+", text)
+            return _bounded(int(text) if whole else None, kind, "a whole number")
+        case _:
+            raise AssertionError(kind)
+
+
+def _truth(node: Scalar) -> bool | None:
+    return None if node.quoted else {"true": True, "false": False}.get((node.text or "").lower())
+
+
+def _bounded(value: float | None, bounds: inspect.FloatType | inspect.IntType, wanted: str) -> tuple[float | None, str]:
+    if bounds.ge is not None:
+        return value if value is not None and value >= bounds.ge else None, f"{wanted}, at least {bounds.ge}"
+    if bounds.gt is not None:
+        return value if value is not None and value > bounds.gt else None, f"{wanted}, above {bounds.gt}"
+    return value, wanted

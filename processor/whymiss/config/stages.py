@@ -1,0 +1,224 @@
+"""The sections about the stages: join, ledger, attribution, redaction, measures.
+
+The name of a field is the key in the file. A rule between the fields of one section stands in its
+``__post_init__`` and names the key inside the section; the reader puts the path in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from ..errors import ConfigError
+from .endpoints import check_text, check_zmq
+from .kinds import GIB, MIB, Bytes, Count, CountOrZero, Seconds, SecondsAboveZero, Secret, Section
+
+Dimension: TypeAlias = Literal[
+    "route",
+    "isolation_policy",
+    "adapter",
+    "model",
+    "model_revision",
+    "template_version",
+    "speculative_method",
+    "block_geometry",
+    "prompt_family",
+    "sampling.method",
+]
+DIMENSIONS: tuple[Dimension, ...] = (
+    "route",
+    "isolation_policy",
+    "adapter",
+    "model",
+    "model_revision",
+    "template_version",
+    "speculative_method",
+    "block_geometry",
+    "prompt_family",
+    "sampling.method",
+)
+
+
+class JoinConfig(Section, frozen=True, kw_only=True):
+    """How long the spans of one request are held for each other."""
+
+    hold_seconds: Seconds = 8.0
+    """Longest time that a span is held, in seconds. Default 8; zero lets every span go at once, unjoined."""
+    linger_seconds: Seconds = 2.0
+    """Time held on once the engine's span is there, in seconds. Default 2; zero does not wait for companions."""
+    open_spans_max: Count = 100_000
+    """Spans held at once; beyond it the oldest request is released early. Default 100000; not zero."""
+    open_bytes_max: Bytes = 256 * MIB
+    """Bytes of spans held at once; beyond it the oldest request is released early. Default 256 MiB; not zero."""
+    remembered_max: CountOrZero = 100_000
+    """Released requests remembered, so that a late span is known to be late. Default 100000; zero remembers none."""
+    remembered_seconds: Seconds = 60.0
+    """How long a released request is remembered, in seconds. Default 60; zero remembers none."""
+
+    def __post_init__(self) -> None:
+        if self.linger_seconds > self.hold_seconds:
+            problem = f"is {self.linger_seconds:g}, which exceeds hold_seconds ({self.hold_seconds:g})"
+            raise ConfigError("linger_seconds", problem)
+
+
+class KvSourceConfig(Section, frozen=True, kw_only=True):
+    """One publisher of KV-cache events."""
+
+    endpoint: str
+    """ZMQ address, such as ``tcp://engine-0:5557`` or ``ipc:///run/kv``. No default."""
+    bind: bool = False
+    """Whether we bind and the publishers connect. Default false: we connect. True suits a whole fleet on one address."""
+    topic: str = ""
+    """Prefix of the topics to take. Default empty, which takes all."""
+    replay_endpoint: str | None = None
+    """ZMQ address at which missed batches can be asked for again. Default null: a gap stays a hole."""
+    worker: str | None = None
+    """Name of the worker that publishes here. Default null: taken from topics of the form ``kv@worker@model``."""
+    rank: CountOrZero | None = None
+    """Data-parallel rank that publishes here, from 0. Default null: taken from each batch, else 0."""
+    model: str | None = None
+    """Model served by the worker. Default null: taken from the topic."""
+    kv_connector: bool = False
+    """Whether the worker loads blocks through a KV connector, which stores without computing. Default false."""
+    hash_family: str | None = None
+    """Name shared by the workers whose block hashes are comparable. Default null: those of one model are."""
+
+    def __post_init__(self) -> None:
+        check_zmq("endpoint", self.endpoint)
+        check_zmq("replay_endpoint", self.replay_endpoint)
+        if self.replay_endpoint is not None and self.bind and self.worker is None:
+            raise ConfigError("replay_endpoint", "needs worker: with bind, several publishers share one endpoint")
+        check_text("worker", self.worker)
+        check_text("hash_family", self.hash_family)
+
+
+class KvEventsConfig(Section, frozen=True, kw_only=True):
+    """Where KV-cache events come from."""
+
+    sources: tuple[KvSourceConfig, ...] = ()
+    """The publishers. Default none: causes that need events end in ``unknown`` (``no_event_source``)."""
+    silence_seconds: SecondsAboveZero = 60.0
+    """A source without a batch for this long is reported as silent, in seconds. Default 60; not zero."""
+
+    def __post_init__(self) -> None:
+        seen: dict[tuple[str, str], int] = {}
+        for index, source in enumerate(self.sources):
+            first = seen.setdefault((source.endpoint, source.topic), index)
+            if first != index:
+                raise ConfigError(f"sources[{index}].endpoint", f"the same endpoint and topic as sources[{first}]")
+
+
+class LedgerConfig(Section, frozen=True, kw_only=True):
+    """What is remembered of the workers' caches."""
+
+    window_seconds: SecondsAboveZero = 3600.0
+    """How far back a verdict may look, in seconds. Default 3600; not zero."""
+    bytes_max: Bytes = GIB
+    """Memory for the record; beyond it the oldest history goes early. Default 1 GiB; not zero."""
+    token_digests: bool = True
+    """Whether keyed digests of token ids are kept. Default true; false ends the causes that compare tokens."""
+
+
+class WorkerRuleConfig(Section, frozen=True, kw_only=True):
+    """Says which worker emitted a span, by its resource."""
+
+    match: Mapping[str, str]
+    """Resource attributes and the values that they must all have. No default; not empty."""
+    worker: str
+    """Name of the worker, as in the KV-cache events. No default."""
+    rank: CountOrZero | None = None
+    """Its data-parallel rank, from 0. Default null: taken from the span, else from the only chain that fits."""
+
+    def __post_init__(self) -> None:
+        if not self.match:
+            raise ConfigError("match", "must name at least one resource attribute")
+        check_text("worker", self.worker)
+
+
+class WorkersConfig(Section, frozen=True, kw_only=True):
+    """How the spans of a worker are tied to its KV-cache events."""
+
+    sole_source: str | bool | None = None
+    """The one worker behind all spans: its name, or true for the only source. Default null: spans name their worker."""
+    map: tuple[WorkerRuleConfig, ...] = ()
+    """Rules tried in order before the spans' own attributes; the first that fits wins. Default none."""
+    aliases: Mapping[str, tuple[str, ...]] = {}
+    """Other names under which routers and spans know a worker. Default none."""
+
+    def __post_init__(self) -> None:
+        if self.sole_source is not None and self.map:
+            raise ConfigError("map", "has no use beside sole_source")
+        if self.sole_source is False:
+            raise ConfigError("sole_source", "must be true, a worker's name or null")
+        if isinstance(self.sole_source, str):
+            check_text("sole_source", self.sole_source)
+        owner_of: dict[str, str] = {}
+        for worker, names in self.aliases.items():
+            for name in names:
+                if owner_of.setdefault(name, worker) != worker:
+                    raise ConfigError(f"aliases.{worker}", f"shares a name with aliases.{owner_of[name]}")
+                if name != worker and name in self.aliases:
+                    raise ConfigError(f"aliases.{worker}", "holds a name that is a worker of its own")
+
+
+class AttributionConfig(Section, frozen=True, kw_only=True):
+    """How careful a verdict is."""
+
+    fleet_view: Literal["complete", "declared"] = "complete"
+    """Whether a hole in another worker's record makes a verdict on the fleet unknown (``complete``, the default) or
+    only marks it (``declared``)."""
+    clock_tolerance_seconds: Seconds = 0.05
+    """How far the hosts' clocks may differ, in seconds; closer comparisons are undecided. Default 0.05; zero trusts them."""
+    index_lag_seconds: Seconds = 1.0
+    """How old a router's index may be without being stale, in seconds. Default 1; zero allows no lag."""
+    match_unit: Count | None = None
+    """Tokens in one match unit. Default null: taken from spans and events."""
+    block_size: Count | None = None
+    """Tokens in one block. Default null: taken from spans and events."""
+    decode_step_seconds_max: SecondsAboveZero = 1.0
+    """Longest engine step, in seconds: how far an event may trail its request. Default 1; not zero."""
+
+    def __post_init__(self) -> None:
+        if self.match_unit is not None and self.match_unit % (self.block_size or 1):
+            raise ConfigError("match_unit", "must be a multiple of block_size")
+
+
+class RedactionConfig(Section, frozen=True, kw_only=True):
+    """What leaves, and under which key it is digested."""
+
+    digest_key: Secret | None = None
+    """Key of the digests, at least 16 characters, the same on all replicas. Default null: a random one each start."""
+    digest_key_id: str = "0"
+    """Name of the key, written beside each digest; change it with the key. Default ``0``."""
+    unknown_sampling: Literal["treat_as_sampled", "treat_as_unsampled"] = "treat_as_sampled"
+    """Whether digests go on a span that does not say whether it is sampled. Default ``treat_as_sampled``."""
+    drop_attributes: tuple[str, ...] = ()
+    """Further attributes removed from claimed spans, by key. Default none."""
+
+    def __post_init__(self) -> None:
+        # A short key can be guessed from one digest of a known prompt.
+        if self.digest_key is not None and len(self.digest_key.reveal()) < 16:
+            raise ConfigError("digest_key", "must have at least 16 characters")
+        check_text("digest_key_id", self.digest_key_id)
+
+
+class MeasuresConfig(Section, frozen=True, kw_only=True):
+    """The class metrics and their cardinality."""
+
+    dimensions: tuple[Dimension, ...] = DIMENSIONS
+    """Labels that the class metrics carry. Default all; an empty list leaves cause, owner and reason."""
+    values_max: Count = 100
+    """Distinct values of one dimension; further ones become ``_other``. Default 100; not zero."""
+    series_max: Count = 2000
+    """Series of one metric; further ones go to ``otel.metric.overflow``. Default 2000; not zero."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.dimensions)) < len(self.dimensions):
+            raise ConfigError("dimensions", "names a dimension twice")
+
+
+class ShutdownConfig(Section, frozen=True, kw_only=True):
+    """How the service stops."""
+
+    deadline_seconds: SecondsAboveZero = 20.0
+    """Time to send what was accepted, in seconds, before giving up. Default 20; keep it below the orchestrator's; not zero."""
