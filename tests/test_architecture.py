@@ -1,0 +1,208 @@
+"""The map of DESIGN.md, as a test: which part of the package may import which, and what stays out of the pure root."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "processor" / "whymiss"
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "model": set(),
+    "config": {"errors"},
+    "wire": {"errors", "model"},
+    "dialects": {"errors", "model", "wire"},
+    "join": {"config", "model"},
+    "ledger": {"config", "errors", "model"},
+    "evidence": {"config", "model"},
+    "attribution": {"model"},
+    "redaction": {"config", "model", "wire"},
+    "measures": {"config", "model"},
+}
+MAY_IMPORT["pipeline"] = set(MAY_IMPORT)
+MAY_IMPORT["__init__"] = set()
+IMPURE = {"edge", "probes", "tools", "__main__"}
+
+# What is shut out by name, so that the reason is plain; the lists of libraries below shut out the rest.
+WORLD = {
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "http",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib",
+    "uuid",
+}
+LIBRARIES = {"cachetools", "msgspec", "numpy"}
+LIBRARIES_OF = {"config": {"yaml"}, "wire": {"google", "opentelemetry"}}
+
+BANNED_WORDS = {"manager", "handler", "helper", "utils", "common", "base", "impl", "data", "info", "obj", "ctx", "process", "do"}  # fmt: skip
+LINES_MAX = 400
+
+
+def part(path: Path) -> str:
+    """The first component below the package."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def is_generated(path: Path) -> bool:
+    return re.fullmatch(r"\w+_pb2(_grpc)?\.py", path.name) is not None
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+WRITTEN = [path for path in FILES if not is_generated(path)]
+PURE = [path for path in WRITTEN if part(path) not in IMPURE]
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(PACKAGE))) for path in paths])
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield ``.part`` for what is ours and the top-level name for the rest."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module is not None
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            yield from resolve(path, node)
+
+
+def resolve(path: Path, node: ast.ImportFrom) -> Iterator[str]:
+    """Yield the parts that a relative import reaches."""
+    above = path.relative_to(PACKAGE).parts[:-1]
+    steps = node.level - 1
+    assert steps <= len(above), f"{path}: line {node.lineno} reaches out of the package"
+    below = [*above[: len(above) - steps], *(node.module.split(".") if node.module else [])]
+    if below:
+        yield f".{below[0]}"
+    else:
+        yield from (f".{alias.name}" for alias in node.names)
+
+
+def names(path: Path) -> Iterator[str]:
+    """Yield the names of the module and of its classes and functions."""
+    yield path.stem if path.stem != "__init__" else path.parent.name
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)}
+
+
+@each(PURE)
+def test_pure_file_imports_only_what_the_map_allows(path: Path) -> None:
+    own = part(path)
+    assert own in MAY_IMPORT, f"{own} is not on the map"
+    for name in imports(path):
+        if name.startswith("."):
+            assert name[1:] in MAY_IMPORT[own] | {own}
+        else:
+            assert name not in WORLD, "the pure root does not know the world"
+            assert name != "whymiss", "our own parts are imported relatively, where the map can be read"
+            assert name in sys.stdlib_module_names | LIBRARIES | LIBRARIES_OF.get(own, set())
+
+
+@each(WRITTEN)
+def test_protobuf_stays_in_wire(path: Path) -> None:
+    assert part(path) == "wire" or "google" not in set(imports(path))
+
+
+def test_generated_code_stays_in_wire() -> None:
+    assert {part(path) for path in FILES if is_generated(path)} <= {"wire"}
+
+
+def test_no_part_is_off_the_map() -> None:
+    # Not equality: a part is put on the map by the commit that decides on it, and built by a later one.
+    on_disk = {part(path) for path in FILES}
+    assert on_disk <= set(MAY_IMPORT) | IMPURE
+
+
+def test_the_map_has_no_cycle() -> None:
+    left = {name: set(may) for name, may in MAY_IMPORT.items()}
+    while left:
+        free = {name for name, may in left.items() if not may & set(left)}
+        assert free, f"a cycle among {sorted(left)}"
+        left = {name: may for name, may in left.items() if name not in free}
+
+
+@each(WRITTEN)
+def test_file_is_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_MAX, "a second concept is a second file"
+
+
+@each(WRITTEN)
+def test_names_say_something(path: Path) -> None:
+    for name in names(path):
+        assert not words(name) & BANNED_WORDS, f"{name}: find the noun, or it is two things"
+        assert name != "Processor"
+
+
+@each(WRITTEN)
+def test_only_redaction_makes_what_the_exporter_takes(path: Path) -> None:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+            assert called != "Redacted" or part(path) == "redaction"
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "reached"),
+    [
+        ("join.py", "from . import model, config", [".model", ".config"]),
+        ("join.py", "from .config.tree import Config", [".config"]),
+        ("wire/split.py", "from ..model import Span", [".model"]),
+        ("wire/split.py", "from . import shallow_pb2", [".wire"]),
+        ("wire/__init__.py", "from .split import split", [".wire"]),
+        ("wire/split.py", "from .. import edge", [".edge"]),
+    ],
+)
+def test_relative_imports_are_resolved(file: str, line: str, reached: list[str]) -> None:
+    (node,) = ast.parse(line).body
+    assert isinstance(node, ast.ImportFrom)
+    assert list(resolve(PACKAGE / file, node)) == reached
+
+
+@pytest.mark.parametrize(
+    ("name", "banned"),
+    [
+        ("SpanHandler", True),
+        ("do_export", True),
+        ("document", False),
+        ("_base_url", True),
+        ("KVData", True),
+        ("processed", False),
+    ],
+)
+def test_banned_words_are_whole_words(name: str, banned: bool) -> None:
+    assert bool(words(name) & BANNED_WORDS) is banned
