@@ -1,0 +1,394 @@
+"""The metrics, as data and as sums in plain dictionaries.
+
+Both renderers (OTLP and Prometheus, at the edge) read the same immutable snapshot, so the two can
+never disagree. This file refuses to know clocks, exporters and text formats; and it does not know
+duplicates: whoever calls `Measures.observe` calls it once a lookup.
+
+Two limits keep memory and backends safe: a dimension shows at most ``values_max`` values and then
+``_other``, and a metric has at most ``series_max`` series, the last of which takes everything that
+came too late (``otel.metric.overflow``). Sums are conserved by both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+import msgspec
+
+from .model import Cause, Reason, Verdict
+
+OTHER: Final = "_other"
+"""Shown for the values of a dimension past its cap."""
+
+OVERFLOW: Final = "otel.metric.overflow"
+"""The only label of the series that takes what came after ``series_max``."""
+
+VALUE_CHARS_MAX: Final = 256
+"""A longer value of a dimension is somebody's mistake, perhaps a prompt, and is shown as `OTHER`."""
+
+FIRST_TOKEN_BOUNDS: Final = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+    *(20.0, 40.0, 80.0, 160.0),
+)
+"""Seconds. The buckets of ``gen_ai.server.time_to_first_token`` in the semantic conventions, then as
+vLLM goes on, because a miss of a long prompt lies past 10 s."""
+
+
+class Kind(StrEnum):
+    """What a metric's points are; every sum is monotonic."""
+
+    SUM = "sum"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Instrument(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric as users see it. ``unit`` is UCUM; a number of things is ``{thing}``.
+
+    ``dimensional`` metrics carry the switched-on dimensions after their own ``labels``.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    description: str
+    labels: tuple[str, ...] = ()
+    dimensional: bool = False
+    bounds: tuple[float, ...] = ()
+
+
+def _by_class(
+    name: str, unit: str, description: str, *labels: str, kind: Kind = Kind.SUM, bounds: tuple[float, ...] = ()
+) -> Instrument:
+    return Instrument(
+        name=f"prefix_cache.{name}",
+        kind=kind,
+        unit=unit,
+        description=description,
+        labels=labels,
+        dimensional=True,
+        bounds=bounds,
+    )
+
+
+def _sum(name: str, unit: str, description: str, *labels: str) -> Instrument:
+    return Instrument(name=f"whymiss.{name}", kind=Kind.SUM, unit=unit, description=description, labels=labels)
+
+
+def _gauge(name: str, unit: str, description: str, *labels: str) -> Instrument:
+    return Instrument(name=f"whymiss.{name}", kind=Kind.GAUGE, unit=unit, description=description, labels=labels)
+
+
+INSTRUMENTS: Final[tuple[Instrument, ...]] = (
+    _by_class("requests", "{request}", "Judged lookups, by cause; none is a lookup without a miss.", "cause"),
+    _by_class("misses", "{miss}", "Lookups that missed.", "cause", "owner", "reason"),
+    _by_class("queried_tokens", "{token}", "Prompt tokens of lookups whose cached tokens are known."),
+    _by_class("hit_tokens", "{token}", "Cached tokens of lookups whose prompt tokens are known."),
+    _by_class("recomputed_tokens", "{token}", "Prompt tokens that were not cached.", "cause", "owner"),
+    _by_class("lost_tokens", "{token}", "Tokens that the fix of the named cause would have saved.", "cause", "owner"),
+    _by_class("sparse_lost_tokens", "{token}", "Tokens that one cache group matched and another vetoed."),
+    _by_class(
+        "time_to_first_token",
+        "s",
+        "Time from arrival to the first token, as the engine measured it.",
+        "cause",
+        kind=Kind.HISTOGRAM,
+        bounds=FIRST_TOKEN_BOUNDS,
+    ),
+    _by_class("unknown", "{request}", "Lookups without a supported cause, by the hole in the evidence.", "reason"),
+    _sum("receiver.accepted_requests", "{request}", "OTLP requests acknowledged.", "transport", "signal"),
+    _sum("receiver.refused_requests", "{request}", "OTLP requests refused.", "transport", "signal", "reason"),
+    _sum("receiver.accepted_spans", "{span}", "Spans in acknowledged requests.", "transport"),
+    _sum("receiver.refused_spans", "{span}", "Spans refused, where the request could be read.", "transport"),
+    _sum("spans.claimed", "{span}", "Spans that a dialect claimed.", "dialect"),
+    _sum("spans.passed_through", "{span}", "Spans that no dialect claimed; they leave as they came."),
+    _sum("spans.late", "{span}", "Claimed spans that came after their request was released."),
+    _sum("spans.rejected", "{span}", "Spans that cannot be used, reported as partial success.", "reason"),
+    _sum("spans.dropped", "{span}", "Spans lost after they were accepted.", "reason"),
+    _sum("join.released", "{request}", "Requests that left the joiner.", "reason"),
+    _gauge("join.open_traces", "{trace}", "Traces held now."),
+    _gauge("join.open_spans", "{span}", "Spans held now."),
+    _gauge("join.memory", "By", "Bytes of the spans held now."),
+    _sum("exporter.sent_spans", "{span}", "Spans that the next hop acknowledged.", "exporter"),
+    _sum("exporter.failed_spans", "{span}", "Spans given up after retries.", "exporter", "error.type"),
+    _sum("exporter.enqueue_failed_spans", "{span}", "Spans that the queue refused.", "exporter", "error.type"),
+    _gauge("exporter.queue_size", "{request}", "Requests waiting for the next hop.", "exporter"),
+    _gauge("exporter.queue_capacity", "{request}", "The most requests that may wait.", "exporter"),
+    _gauge("spool.size", "By", "Bytes on disk that are not delivered yet."),
+    _gauge("spool.capacity", "By", "The most bytes that the spool may hold."),
+    _sum("ledger.events", "{event}", "KV-cache events read.", "source"),
+    _sum("ledger.blocks", "{block}", "Blocks in those events.", "source"),
+    _sum("ledger.bad_events", "{event}", "KV-cache events that cannot be read.", "source"),
+    _sum("ledger.gaps", "{gap}", "Stretches of missing event numbers.", "source"),
+    _sum("ledger.replays", "{replay}", "Gaps that the publisher filled on request.", "source"),
+    _sum("ledger.restarts", "{restart}", "Publishers that began anew.", "source"),
+    _gauge("ledger.lag", "s", "Age of the newest batch when it was read, on the reader's clock.", "source"),
+    _gauge("ledger.streams", "{stream}", "Streams, by whether their record is unbroken (whole or broken).", "state"),
+    _gauge("ledger.retained", "By", "Bytes of history held."),
+    _gauge("process.memory", "By", "Resident memory of the process."),
+    _sum("stage.failures", "{failure}", "Traces that a stage failed on; they left unjudged.", "stage", "error.type"),
+    _sum("wire.fallback_parses", "{span}", "Spans that needed the slow parser."),
+    _sum("sampling.spans", "{span}", "Claimed spans by sampling state.", "state"),
+)
+"""All metrics. The tables in the documentation are rendered from this."""
+
+
+class Dimensions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lookup is broken down by. ``None`` is not known, and shows no label.
+
+    Nothing here may be a raw identity: no tenant, salt, request, worker or hash.
+    """
+
+    route: str | None = None
+    isolation_policy: str | None = None
+    adapter: str | None = None
+    model: str | None = None
+    model_revision: str | None = None
+    template_version: str | None = None
+    speculative_method: str | None = None
+    block_geometry: str | None = None
+    prompt_family: str | None = None
+    sampling_method: str | None = None
+
+
+DIMENSIONS: Final = tuple(field.replace("sampling_", "sampling.") for field in Dimensions.__struct_fields__)
+"""The labels that can be switched on, in the order in which they are shown."""
+
+
+class Exemplar(msgspec.Struct, frozen=True, kw_only=True):
+    """A sampled span to look at. Ids are lower-case hex, 32 and 16 digits."""
+
+    trace_id: str
+    span_id: str
+    unix_nanos: int
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One series at one moment. ``value`` is a histogram's sum.
+
+    ``counts`` has one entry a bucket and one more for what lies above the last bound; it is empty
+    unless the metric is a histogram. An exemplar comes with the value it stands for.
+    """
+
+    labels: tuple[tuple[str, str], ...]
+    value: float
+    counts: tuple[float, ...] = ()
+    exemplars: tuple[tuple[float, Exemplar], ...] = ()
+
+
+class MetricSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric at one moment; sums and counts are totals since ``start_unix_nanos``."""
+
+    instrument: Instrument
+    start_unix_nanos: int
+    points: tuple[Point, ...]
+
+
+class _Series:
+    """What one series has added up. One exemplar a bucket: the newest replaces the one before."""
+
+    __slots__ = ("counts", "sampled", "total")
+
+    def __init__(self, buckets: int) -> None:
+        self.total = 0.0
+        self.counts = [0.0] * buckets
+        self.sampled: dict[int, tuple[int, float, Exemplar]] = {}
+
+
+class _Table:
+    """The series of one metric, and the cap on their number."""
+
+    def __init__(self, instrument: Instrument, dimensions: tuple[str, ...], series_max: int) -> None:
+        self.instrument = instrument
+        self.labels = (*instrument.labels, *dimensions)
+        self.keywords = tuple(label.replace(".", "_") for label in self.labels)
+        self._buckets = len(instrument.bounds) + 1 if instrument.kind is Kind.HISTOGRAM else 0
+        # The overflow series counts towards the cap; a metric without labels has one series anyway.
+        self._room = series_max - 1 if self.labels else 1
+        self._series: dict[tuple[str | None, ...], _Series] = {}
+        self._overflow: _Series | None = None
+        if not self.labels and not instrument.dimensional and instrument.kind is Kind.SUM:
+            # A counter that first shows itself at 1 hides that 1 from rate().
+            self._series[()] = _Series(0)
+
+    def at(self, key: tuple[str | None, ...]) -> _Series:
+        """The series of the given label values, or the one for what came too late."""
+        series = self._series.get(key)
+        if series is not None:
+            return series
+        if len(self._series) < self._room:
+            series = self._series[key] = _Series(self._buckets)
+            return series
+        if self._overflow is None:
+            self._overflow = _Series(self._buckets)
+        return self._overflow
+
+    def used(self) -> bool:
+        """Whether there is a series to show."""
+        return bool(self._series) or self._overflow is not None
+
+    def points(self, after: int) -> tuple[Point, ...]:
+        """All series; of their exemplars those with an ordinal past ``after``."""
+        points = [
+            _point(tuple((name, value) for name, value in zip(self.labels, key, strict=True) if value), series, after)
+            for key, series in self._series.items()
+        ]
+        if self._overflow is not None:
+            points.append(_point(((OVERFLOW, "true"),), self._overflow, after))
+        return tuple(points)
+
+
+def _point(labels: tuple[tuple[str, str], ...], series: _Series, after: int) -> Point:
+    exemplars = tuple((value, seen) for ordinal, value, seen in series.sampled.values() if ordinal > after)
+    return Point(labels=labels, value=series.total, counts=tuple(series.counts), exemplars=exemplars)
+
+
+class Measures:
+    """Adds up verdicts and counts, within bounds.
+
+    One task owns it: calls must not overlap. ``dimensions`` names those of `DIMENSIONS` that are
+    switched on; ``values_max`` caps the values shown of each, ``series_max`` (at least 1) the series
+    of each metric. ``start_unix_nanos`` is when counting began.
+    """
+
+    def __init__(self, *, dimensions: Collection[str], values_max: int, series_max: int, start_unix_nanos: int) -> None:
+        if not set(dimensions) <= set(DIMENSIONS) or values_max < 0 or series_max < 1:
+            raise AssertionError("config lets through only what exists, within its bounds")
+        self._start_unix_nanos = start_unix_nanos
+        self._dimensions = tuple(name for name in DIMENSIONS if name in dimensions)
+        self._shown: dict[str, dict[str, str]] = {name: {} for name in self._dimensions}
+        self._values_max = values_max
+        self._ordinal = 0
+        self._collected: dict[str, int] = {}
+        self._fields = tuple((name, name.replace(".", "_")) for name in self._dimensions)
+        self._tables = {
+            instrument.name: _Table(instrument, self._dimensions if instrument.dimensional else (), series_max)
+            for instrument in INSTRUMENTS
+        }
+        self._requests = self._tables["prefix_cache.requests"]
+        self._misses = self._tables["prefix_cache.misses"]
+        self._queried = self._tables["prefix_cache.queried_tokens"]
+        self._hit = self._tables["prefix_cache.hit_tokens"]
+        self._recomputed = self._tables["prefix_cache.recomputed_tokens"]
+        self._lost = self._tables["prefix_cache.lost_tokens"]
+        self._sparse_lost = self._tables["prefix_cache.sparse_lost_tokens"]
+        self._first_token = self._tables["prefix_cache.time_to_first_token"]
+        self._unknown = self._tables["prefix_cache.unknown"]
+
+    def observe(
+        self,
+        verdict: Verdict,
+        dimensions: Dimensions,
+        *,
+        first_token_seconds: float | None,
+        weight: float = 1.0,
+        exemplar: Exemplar | None = None,
+    ) -> None:
+        """Add one judged lookup, once, however often its span came.
+
+        ``weight`` is the span's adjusted count: how many lookups it stands for. ``exemplar`` is for
+        sampled spans only. What the verdict does not know is added to no sum.
+        """
+        if not 0 < weight < inf:
+            raise AssertionError("an adjusted count is positive")
+        shown = tuple([self._show(name, getattr(dimensions, field)) for name, field in self._fields])
+        # str() of a member is a plain string: an enum's own hash is a call into Python.
+        cause, owner, reason = str(verdict.cause), str(verdict.owner), str(verdict.reason)
+        self._requests.at((cause, *shown)).total += weight
+        if verdict.cause is Cause.UNKNOWN:
+            self._unknown.at((reason, *shown)).total += weight
+        if _missed(verdict):
+            series = self._misses.at((cause, owner, reason, *shown))
+            series.total += weight
+            self._sample(series, 0, 1.0, exemplar)
+        self._add_tokens(verdict, (cause, owner, *shown), shown, weight, exemplar)
+        if first_token_seconds is not None and 0 <= first_token_seconds < inf:
+            series = self._first_token.at((cause, *shown))
+            bucket = bisect_left(FIRST_TOKEN_BOUNDS, first_token_seconds)
+            series.total += first_token_seconds * weight
+            series.counts[bucket] += weight
+            self._sample(series, bucket, first_token_seconds, exemplar)
+
+    def _add_tokens(
+        self,
+        verdict: Verdict,
+        classed: tuple[str | None, ...],
+        shown: tuple[str | None, ...],
+        weight: float,
+        exemplar: Exemplar | None,
+    ) -> None:
+        prompt, cached = verdict.prompt_tokens, verdict.cached_tokens
+        # Both or neither: prompt tokens of an engine that does not report its cached ones would
+        # pull the hit ratio down, which says that they missed.
+        if prompt is not None and cached is not None and prompt >= 0 and cached >= 0:
+            self._queried.at(shown).total += prompt * weight
+            self._hit.at(shown).total += cached * weight
+        if verdict.recomputed_tokens is not None and verdict.recomputed_tokens >= 0:
+            self._recomputed.at(classed).total += verdict.recomputed_tokens * weight
+        if verdict.lost_tokens is not None and verdict.lost_tokens >= 0:
+            series = self._lost.at(classed)
+            series.total += verdict.lost_tokens * weight
+            self._sample(series, 0, verdict.lost_tokens, exemplar)
+        if verdict.sparse_lost_tokens is not None and verdict.sparse_lost_tokens >= 0:
+            self._sparse_lost.at(shown).total += verdict.sparse_lost_tokens * weight
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        """Add to one of the service's own sums; a dot in a label is an underscore here."""
+        if value < 0:
+            raise AssertionError("a sum never falls")
+        self._own(name, Kind.SUM, labels).total += value
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set one of the service's own gauges."""
+        self._own(name, Kind.GAUGE, labels).total = value
+
+    def snapshot(self, reader: str | None = None) -> tuple[MetricSnapshot, ...]:
+        """All metrics that have a series.
+
+        A named reader is given each exemplar once, as OTLP wants it; without a name it is the newest
+        ones every time, as several Prometheus servers that scrape the same process want it.
+        """
+        after = 0
+        if reader is not None:
+            after = self._collected.get(reader, 0)
+            self._collected[reader] = self._ordinal
+        return tuple(
+            MetricSnapshot(
+                instrument=table.instrument, start_unix_nanos=self._start_unix_nanos, points=table.points(after)
+            )
+            for table in self._tables.values()
+            if table.used()
+        )
+
+    def _own(self, name: str, kind: Kind, labels: Mapping[str, str]) -> _Series:
+        table = self._tables.get(name)
+        if table is None or table.instrument.dimensional or table.instrument.kind is not kind:
+            raise AssertionError(f"no {kind} of the service is called {name}")
+        if labels.keys() != set(table.keywords):
+            raise AssertionError(f"the labels of {name} are {table.keywords}")
+        return table.at(tuple([labels[keyword] for keyword in table.keywords]))
+
+    def _show(self, name: str, value: str | None) -> str | None:
+        if not value:
+            return None
+        values = self._shown[name]
+        shown = values.get(value)
+        if shown is None:
+            if len(values) >= self._values_max or len(value) > VALUE_CHARS_MAX:
+                return OTHER
+            shown = values[value] = value
+        return shown
+
+    def _sample(self, series: _Series, bucket: int, value: float, exemplar: Exemplar | None) -> None:
+        if exemplar is not None:
+            self._ordinal += 1
+            series.sampled[bucket] = (self._ordinal, value, exemplar)
+
+
+def _missed(verdict: Verdict) -> bool:
+    """An engine that reports no cached tokens has not missed; nobody can tell."""
+    return verdict.cause is not Cause.NONE and verdict.reason is not Reason.NO_CACHED_TOKENS
