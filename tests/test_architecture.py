@@ -158,7 +158,8 @@ def test_the_map_has_no_cycle() -> None:
 
 @each(WRITTEN)
 def test_file_is_short(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_MAX, "a second concept is a second file"
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= LINES_MAX, "a second concept is a second file"
 
 
 @each(WRITTEN)

@@ -1,0 +1,119 @@
+"""The command line: arguments, environment and exit code, and nothing else.
+
+Exit codes: 0 done, 1 a command's own failure, 2 a wrong argument or configuration, 3 input that cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from . import __version__
+from .config import Config, parse, render
+from .errors import BadInput, ConfigError
+
+EXIT_CONFIG = 2
+EXIT_INPUT = 3
+
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+def _read(file: Path | None) -> Config:
+    if file is None:
+        return Config.default()
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
+        return parse(text, os.environ)
+    except UnicodeDecodeError:
+        raise ConfigError("", f"{file}: not UTF-8") from None
+    except ConfigError as error:
+        raise ConfigError("", f"{file}: {error}") from None
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="whymiss")
+def commands() -> None:
+    """Tell why a prefix-cache lookup missed, and who can act on it."""
+
+
+@commands.command()
+@click.option("--config", "file", type=_FILE, help="Configuration file; without it all defaults hold.")
+def run(file: Path | None) -> None:
+    """Receive spans, attribute misses, and send everything on until stopped.
+
+    \b
+    Examples:
+      whymiss run
+      whymiss run --config whymiss.yaml
+    """
+    config = _read(file)
+    from .edge import service
+
+    sys.exit(service.run(config))
+
+
+@commands.command()
+@click.argument("file", type=_FILE)
+def check(file: Path) -> None:
+    """Validate a configuration FILE and print what it means, secrets hidden.
+
+    \b
+    Examples:
+      whymiss check whymiss.yaml
+      envsubst < template.yaml | whymiss check -
+    """
+    click.echo(render(_read(file)), nl=False)
+
+
+@commands.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a verdict instead of a table.")
+@click.option(
+    "--config", "file", type=_FILE, help="Configuration file; without it the recording's own or the defaults."
+)
+def replay(directory: Path, file: Path | None, *, as_json: bool) -> None:
+    """Attribute the recorded spans and KV-cache events in DIRECTORY.
+
+    \b
+    Examples:
+      whymiss replay captures/eviction
+      whymiss replay captures/eviction --json | jq .cause
+    """
+    config = None if file is None else _read(file)
+    from .tools import replay as tool
+
+    sys.exit(tool.run(directory, config=config, as_json=as_json, out=sys.stdout))
+
+
+@commands.command()
+def demo() -> None:
+    """Show a real miss before and after, without an engine or a network.
+
+    \b
+    Example:
+      whymiss demo
+    """
+    from .tools import demo as tool
+
+    sys.exit(tool.run(out=sys.stdout))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line, the process's own by default, and end with its exit code."""
+    try:
+        commands(arguments)
+    except ConfigError as error:
+        click.echo(f"whymiss: {error}", err=True)
+        sys.exit(EXIT_CONFIG)
+    except BadInput as error:
+        click.echo(f"whymiss: {error}", err=True)
+        sys.exit(EXIT_INPUT)
+
+
+if __name__ == "__main__":
+    main()
