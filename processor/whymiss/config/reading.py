@@ -6,7 +6,6 @@ The classes of the sections are the schema: the type of a field says how its tex
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -20,13 +19,13 @@ from .tree import Config
 
 _GROUPS = (inspect.StructType, inspect.DictType, inspect.VarTupleType)
 """What a key without a value leaves at its default, as in ``join:`` with nothing below it."""
+_SCHEMA = inspect.type_info(Config)
+_NO_NAME = (inspect.NoneType, inspect.BoolType)
 
 
 def parse(text: str, environ: Mapping[str, str]) -> Config:
     """Read a configuration file's text; raises `ConfigError`, which names the key and, where one is to blame, the line."""
-    schema = inspect.type_info(Config)
-    assert isinstance(schema, inspect.StructType)
-    return msgspec.convert(_section(schema, read(text, environ), ""), Config)
+    return msgspec.convert(_value(_SCHEMA, read(text, environ), ""), Config)
 
 
 def _section(schema: inspect.StructType, node: Node, key: str) -> object:
@@ -77,21 +76,21 @@ def _value(kind: inspect.Type, node: Node, key: str) -> object:
 
 def _single(kind: inspect.Type, node: Scalar, key: str) -> object:
     if isinstance(kind, inspect.UnionType):
-        members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
         if node.text is None:
             return None
-        # A name or a truth: only a bare true or false is a truth.
-        truths = [member for member in members if isinstance(member, inspect.BoolType)]
-        return _single(truths[0] if truths and _truth(node) is not None else members[-1], node, key)
+        # Where a name or a truth may stand, only a bare true or false is a truth.
+        if inspect.BoolType() in kind.types and not node.quoted and _truth(node.text) is not None:
+            return _truth(node.text)
+        return _single(next(member for member in kind.types if not isinstance(member, _NO_NAME)), node, key)
     if node.text is None:
         raise at_line(key, "must not be null", node.line)
-    value, wanted = _read_text(kind, node, node.text)
+    value, wanted = _read_text(kind, node.text)
     if value is None:
         raise at_line(key, f"must be {wanted}", node.line)
     return value
 
 
-def _read_text(kind: inspect.Type, node: Scalar, text: str) -> tuple[object, str]:
+def _read_text(kind: inspect.Type, text: str) -> tuple[object, str]:
     """Return the value, or ``None``, and what the text should have been."""
     match kind:
         case inspect.StrType():
@@ -101,20 +100,19 @@ def _read_text(kind: inspect.Type, node: Scalar, text: str) -> tuple[object, str
         case inspect.LiteralType(values=choices):
             return text if text in choices else None, f"one of {', '.join(str(choice) for choice in choices)}"
         case inspect.BoolType():
-            return _truth(node), "true or false"
+            return _truth(text), "true or false"
         case inspect.Metadata(type=inspect.FloatType() as bounds):
             return _bounded(units.seconds(text), bounds, "a duration such as 5s, 200ms or 1.5 (seconds)")
         case inspect.Metadata(type=inspect.IntType() as bounds):
             return _bounded(units.size(text), bounds, "a size such as 64MiB or 4096 (bytes)")
         case inspect.IntType():
-            whole = re.fullmatch(r"[+-]?[0-9]+", text)
-            return _bounded(int(text) if whole else None, kind, "a whole number")
+            return _bounded(units.whole(text), kind, "a whole number")
         case _:
             raise AssertionError(kind)
 
 
-def _truth(node: Scalar) -> bool | None:
-    return None if node.quoted else {"true": True, "false": False}.get((node.text or "").lower())
+def _truth(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
 
 
 def _bounded(value: float | None, bounds: inspect.FloatType | inspect.IntType, wanted: str) -> tuple[float | None, str]:

@@ -26,7 +26,7 @@ _NULLS = {"", "~", "null", "Null", "NULL"}
 
 
 class Scalar(msgspec.Struct, frozen=True):
-    """One value as text; ``None`` where it is null. ``quoted`` text is never a number or a truth."""
+    """One value as text; ``None`` where it is null, which ``quoted`` text never is."""
 
     text: str | None
     line: int

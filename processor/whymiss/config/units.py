@@ -19,8 +19,10 @@ _BYTES = {
     "TiB": 1024**4,
 }
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kKMGT]i?B|B)")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+"""More digits than these fit no counter of ours, and Python refuses to read some thousands of them."""
+_PART = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?) ?([kKMGT]i?B|B)")
 
 
 def number(text: str) -> float | None:
@@ -28,6 +30,11 @@ def number(text: str) -> float | None:
     if _NUMBER.fullmatch(text) is None or not math.isfinite(value := float(text)):
         return None
     return value
+
+
+def whole(text: str) -> int | None:
+    """Read a decimal integer; ``None`` when it is none."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def seconds(text: str) -> float | None:
@@ -43,8 +50,9 @@ def seconds(text: str) -> float | None:
 
 def size(text: str) -> int | None:
     """Read a size: ``4096`` (bytes), ``64MiB`` (binary), ``64MB`` (decimal); ``None`` when it is none."""
-    if re.fullmatch(r"[+-]?[0-9]+", text):
-        return int(text)
+    plain = whole(text)
+    if plain is not None:
+        return plain
     found = _SIZE.fullmatch(text)
     if found is None or found[2] not in _BYTES:
         return None
