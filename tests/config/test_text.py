@@ -135,7 +135,7 @@ def test_lines_are_kept() -> None:
         ("a: [1\n", "not YAML: expected ',' or ']', but got '<stream end>' (line 2)"),
         ("a: 1\n---\nb: 2\n", "not YAML: but found another document (line 2)"),
         ("\0", "not YAML: it holds a character that YAML forbids"),
-        ("[" * 5000, "not a configuration: it is nested too deeply"),
+        ("[" * 600, "not a configuration: it is nested too deeply"),
     ],
 )
 def test_a_wrong_shape_is_named_with_its_line(text: str, message: str) -> None:

@@ -85,6 +85,7 @@ def read(text: str, environ: Mapping[str, str]) -> Mapped:
     try:
         # The base loader knows no types and makes no objects: every scalar is text.
         root = yaml.compose(text, Loader=yaml.BaseLoader)
+        node = Mapped({}, 1) if root is None else _Reader(environ).read(root, "")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = f"not YAML: {error.problem or error.context}"
@@ -93,7 +94,6 @@ def read(text: str, environ: Mapping[str, str]) -> Mapped:
         raise ConfigError("", "not YAML: it holds a character that YAML forbids") from None
     except RecursionError:
         raise ConfigError("", "not a configuration: it is nested too deeply") from None
-    node = Mapped({}, 1) if root is None else _Reader(environ).read(root, "")
     if isinstance(node, Scalar) and node.text is None:
         return Mapped({}, node.line)
     if not isinstance(node, Mapped):
