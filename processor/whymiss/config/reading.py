@@ -116,8 +116,7 @@ def _truth(text: str) -> bool | None:
 
 
 def _bounded(value: float | None, bounds: inspect.FloatType | inspect.IntType, wanted: str) -> tuple[float | None, str]:
-    if bounds.ge is not None:
-        return value if value is not None and value >= bounds.ge else None, f"{wanted}, at least {bounds.ge}"
     if bounds.gt is not None:
         return value if value is not None and value > bounds.gt else None, f"{wanted}, above {bounds.gt}"
-    return value, wanted
+    assert bounds.ge is not None
+    return value if value is not None and value >= bounds.ge else None, f"{wanted}, at least {bounds.ge}"
