@@ -15,7 +15,7 @@ from ..model import Attribute
 _UINT64 = (1 << 64) - 1
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _DOUBLE = Struct("<d").pack
-_REMEMBERED_MAX = 64  # characters; with 2048 entries half a megabyte
+_REMEMBERED_MAX = 64  # characters of a key or value; with 2048 entries each about a megabyte
 
 
 def _varint(number: int) -> bytes:
@@ -55,7 +55,12 @@ def encode_attribute(key: str, value: Attribute) -> bytes:
     """
     if isinstance(value, str) and len(value) <= _REMEMBERED_MAX:
         return _remembered(key, value)
-    return _key(key) + delimited(b"\x12", encode_value(value))
+    return encode_key(key) + delimited(b"\x12", encode_value(value))
+
+
+def encode_key(key: str) -> bytes:
+    """Encode the first field of a ``KeyValue`` message."""
+    return _remembered_key(key) if len(key) <= _REMEMBERED_MAX else delimited(b"\x0a", utf8(key))
 
 
 def encode_value(value: Attribute) -> bytes:
@@ -86,12 +91,12 @@ def utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-@lru_cache(maxsize=512)
-def _key(key: str) -> bytes:
+@lru_cache(maxsize=2048)
+def _remembered_key(key: str) -> bytes:
     return delimited(b"\x0a", utf8(key))
 
 
 # Causes, owners, models, workers: the same few texts go on span after span.
 @lru_cache(maxsize=2048)
 def _remembered(key: str, value: str) -> bytes:
-    return _key(key) + delimited(b"\x12", encode_value(value))
+    return encode_key(key) + delimited(b"\x12", encode_value(value))
