@@ -7,6 +7,7 @@ integers: the low 64 bits of an engine's block hash, comparable only inside one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -231,7 +232,12 @@ Evidenced: TypeAlias = EngineRequest | Lookup | RouteDecision | OffloadOutcome |
 
 
 class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a resource says about the process that emitted its spans."""
+    """What a resource says about the process that emitted its spans.
+
+    ``attributes`` holds all of its string attributes, for the operator's own mapping.
+    """
+
+    attributes: tuple[tuple[str, str], ...] = ()
 
     service_name: str | None = None
     instance_id: str | None = None
@@ -263,6 +269,26 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     linked_trace_ids: tuple[bytes, ...] = ()
     sensitive: tuple[str, ...] = ()
     """Names of attributes of the span that must not leave."""
+
+
+_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
+_CHILD = re.compile(r"^\d+_")
+
+
+def request_ids(span: Span) -> tuple[str, ...]:
+    """The ids under which a span's request may be known, most exact first.
+
+    vLLM's engine core appends ``-`` and eight hex digits to the external id and puts ``n_`` before
+    the ids of the children of one request.
+    """
+    found: dict[str, None] = {}
+    for said in span.says:
+        exact = said.request_id
+        if exact:
+            plain = _CHILD.sub("", exact)
+            for spelling in (exact, plain, _SUFFIX.sub("", plain)):
+                found.setdefault(spelling, None)
+    return tuple(found)
 
 
 # --- What the ledger knows --------------------------------------------------------------------
@@ -404,7 +430,13 @@ class LedgerView(Protocol):
         ...
 
     def as_of(
-        self, stream: StreamId, keys: Sequence[int], position: int, *, tier: Tier = Tier.DEVICE, group: int | None = None
+        self,
+        stream: StreamId,
+        keys: Sequence[int],
+        position: int,
+        *,
+        tier: Tier = Tier.DEVICE,
+        group: int | None = None,
     ) -> Sequence[Fact]:
         """For each key what the record says at a position; ``group`` None is the dense group."""
         ...
@@ -444,6 +476,100 @@ class LedgerView(Protocol):
     def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """The holes that touch an interval, and the bounds of the record around it."""
         ...
+
+
+# --- What a verdict rests on --------------------------------------------------------------------
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The spans of one engine request: at least an engine's span or a lookup."""
+
+    engine: Span | None = None
+    lookup: Span | None = None
+    routes: tuple[Span, ...] = ()
+    offloads: tuple[Span, ...] = ()
+    gateways: tuple[Span, ...] = ()
+
+    @property
+    def subject(self) -> Span:
+        """The span that carries the verdict."""
+        chosen = self.engine or self.lookup
+        assert chosen is not None, "a request has an engine span or a lookup"
+        return chosen
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """All spans of the request, each once."""
+        several = (self.engine, self.lookup, *self.routes, *self.offloads, *self.gateways)
+        unique = {(span.trace_id, span.span_id): span for span in several if span is not None}
+        return tuple(unique.values())
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Another place that held the first missed block at the lookup, and how much of the chain."""
+
+    stream: StreamId
+    tier: Tier
+    leading_blocks: int
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything known about one lookup under one reading of its evidence.
+
+    Attribution decides from this alone. A field whose fact could not be established carries the
+    reason in the field beside it; an empty reason means that the fact holds.
+    """
+
+    grade: Grade
+    gap: Reason = Reason.NONE
+    """Why no first missed block is known at all."""
+    stream: StreamId | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    block_size: int | None = None
+    match_unit: int | None = None
+    first: int | None = None
+    """Index of the first missed block."""
+    key: int | None = None
+    last_hit_key: int | None = None
+    chain_known: bool = False
+    """Whether the keys of the whole expected chain are known, and not only the first."""
+    lookup_seen: bool = False
+    disabled: bool = False
+    speculative: bool = False
+    sparse_lost_tokens: int | None = None
+    sparse_boundary: int | None = None
+    """Blocks that the dense group held while a sparse group vetoed them, if that is what happened."""
+    dense_ahead: int = 0
+    """Leading dense blocks from the first missed one on that were resident here."""
+    here: Fact | None = None
+    record_gap: Reason = Reason.NONE
+    """Why a negative statement about the serving worker's record is not supported."""
+    window_seconds: float = 0.0
+    recoverable: int = 0
+    """Leading blocks from the first missed one on that were evicted or resident here."""
+    holders: tuple[Holder, ...] = ()
+    holder_gap: Reason = Reason.NONE
+    """Why a worker that looks like a holder cannot be called one."""
+    view_gap: Reason = Reason.NONE
+    """Why it cannot be said that no other worker held the block."""
+    lost_elsewhere: bool = False
+    tiers_holding: tuple[Tier, ...] = ()
+    differing_kinds: tuple[str, ...] | None = None
+    """Extra-key kinds in which a resident block with the same tokens differs."""
+    same_identity: bool = False
+    """A resident block from block 0 on has the same tokens and extra keys under another key."""
+    same_tokens_leading: int = 0
+    tokens_known: bool = False
+    reconverging: int = 0
+    siblings: bool = False
+    extends: bool = False
+    concurrent: bool = False
+    extra_key_kinds: tuple[str, ...] = ()
+    eviction_age_nanos: int | None = None
+    route: RouteDecision | None = None
+    route_unix_nanos: int | None = None
+    offload: OffloadOutcome | None = None
 
 
 # --- What is said -----------------------------------------------------------------------------
@@ -502,6 +628,8 @@ class Released(msgspec.Struct, frozen=True):
 
     spans: tuple[Span, ...]
     reason: ReleaseReason
+    arrived: float
+    """When its first span arrived, on the joiner's clock."""
 
 
 class Late(msgspec.Struct, frozen=True):

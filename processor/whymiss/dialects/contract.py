@@ -11,7 +11,7 @@ Where a span carries several of these, all of them count. Source: names.md, "Att
 
 from __future__ import annotations
 
-from ..model import Evidenced, Lookup, OffloadOutcome, Role, RouteDecision
+from ..model import Attribute, Evidenced, Lookup, OffloadOutcome, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
 from .values import block_key, block_keys, count, first, names, text, truth
@@ -21,8 +21,23 @@ _ROUTE = "prefix_cache.route."
 _OFFLOAD = "prefix_cache.offload."
 
 
+EXTRA_KEY_KINDS = frozenset({"cache_salt", "lora", "mm", "prompt_embeds"})
+OFFLOAD_STATUSES = frozenset({"none", "hit", "miss", "timeout", "failed", "stale"})
+
+
 def _request_id(span: SpanFields) -> str | None:
     return text(first(span.attributes, "gen_ai.request.id", "vllm.request.id", "request.id", "request_id"))
+
+
+def _kinds(value: Attribute) -> tuple[str, ...] | None:
+    """Extra-key kinds by name; anything that is not a known kind might be a value, and is only counted."""
+    found = names(value)
+    return None if found is None else tuple(sorted({kind if kind in EXTRA_KEY_KINDS else "other" for kind in found}))
+
+
+def _status(value: Attribute) -> str | None:
+    status = text(value)
+    return status.lower() if status is not None and status.lower() in OFFLOAD_STATUSES else None
 
 
 def read_lookup(span: SpanFields) -> Evidenced | None:
@@ -38,7 +53,7 @@ def read_lookup(span: SpanFields) -> Evidenced | None:
         match_unit=count(attributes.get(f"{_LOOKUP}match_unit")) or None,
         first_miss_key=block_key(attributes.get(f"{_LOOKUP}first_miss_key")),
         expected_keys=block_keys(attributes.get(f"{_LOOKUP}expected_keys")),
-        extra_key_kinds=names(attributes.get(f"{_LOOKUP}extra_key_kinds")),
+        extra_key_kinds=_kinds(attributes.get(f"{_LOOKUP}extra_key_kinds")),
         local_hit_tokens=count(attributes.get(f"{_LOOKUP}local_hit_tokens")),
         external_hit_tokens=count(attributes.get(f"{_LOOKUP}external_hit_tokens")),
         sparse_lost_tokens=count(attributes.get(f"{_LOOKUP}sparse_lost_tokens")),
@@ -75,7 +90,7 @@ def read_offload(span: SpanFields) -> Evidenced | None:
         request_id=_request_id(span),
         found_blocks=count(attributes.get(f"{_OFFLOAD}found_blocks")),
         loaded_blocks=count(attributes.get(f"{_OFFLOAD}loaded_blocks")),
-        status=text(attributes.get(f"{_OFFLOAD}status")),
+        status=_status(attributes.get(f"{_OFFLOAD}status")),
         tier=text(attributes.get(f"{_OFFLOAD}tier")),
     )
     said = (outcome.found_blocks, outcome.loaded_blocks, outcome.status)

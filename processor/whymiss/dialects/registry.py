@@ -60,6 +60,7 @@ def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
     process = text(attributes.get("vllm.process_name")) or ""
     _, _, rank = process.partition("EngineCore_DP")
     return ResourceIdentity(
+        attributes=tuple((key, value) for key, value in attributes.items() if isinstance(value, str)),
         service_name=text(attributes.get("service.name")),
         instance_id=text(attributes.get("service.instance.id")),
         pod_name=text(attributes.get("k8s.pod.name")),

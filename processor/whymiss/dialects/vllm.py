@@ -22,7 +22,13 @@ from .claim import Dialect
 from .values import block_key, block_keys, count, first, seconds, text, truth
 
 _EXTRA_KIND = re.compile(r"\(\s*'(\w+)'\s*,")
-_KNOWN_KINDS = {"cache_salt": "cache_salt", "lora": "lora", "lora_name": "lora", "mm": "mm", "prompt_embeds": "prompt_embeds"}
+_KNOWN_KINDS = {
+    "cache_salt": "cache_salt",
+    "lora": "lora",
+    "lora_name": "lora",
+    "mm": "mm",
+    "prompt_embeds": "prompt_embeds",
+}
 
 
 def read_request(span: SpanFields) -> Evidenced | None:
@@ -71,7 +77,9 @@ def _kinds(attributes: Mapping[str, Attribute]) -> tuple[str, ...] | None:
     return tuple(sorted(found))
 
 
-REQUEST = Dialect(name="vllm", role=Role.ENGINE, scopes=("vllm.tracing.otel",), needles=(b"llm_request",), read=read_request)
+REQUEST = Dialect(
+    name="vllm", role=Role.ENGINE, scopes=("vllm.tracing.otel",), needles=(b"llm_request",), read=read_request
+)
 PROBE = Dialect(
     name="vllm_probe",
     role=Role.LOOKUP,

@@ -40,6 +40,22 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     operations: int = 0
 
 
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """How a batch reached us.
+
+    ``can_replay`` says that the caller can ask the publisher for what is missing: then batches after
+    a gap wait. ``replayed`` marks a batch that came out of such a replay.
+    """
+
+    now: float = 0.0
+    model: str | None = None
+    can_replay: bool = False
+    replayed: bool = False
+
+
+LIVE = Delivery()
+
+
 class _Stream:
     """One publisher's place in its sequence, and its record."""
 
@@ -65,64 +81,49 @@ class Ledger:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def accept(
-        self,
-        stream: StreamId,
-        seq: int,
-        batch: KvBatch,
-        now: float,
-        *,
-        model: str | None = None,
-        can_replay: bool = False,
-        replayed: bool = False,
-    ) -> Accepted:
-        """Take one batch of a publisher.
-
-        ``can_replay`` says that the caller can ask the publisher for what is missing: then batches
-        after a gap wait. ``replayed`` marks a batch that came out of such a replay.
-        """
+    def accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery = LIVE) -> Accepted:
+        """Take one batch of a publisher."""
+        can_replay = delivery.can_replay
         known = self._streams.get(stream)
         if known is None:
             record = StreamRecord(stream, from_birth=seq == 0 or can_replay, begins_unix_nanos=batch.unix_nanos)
-            record.model = model
+            record.model = delivery.model
             known = self._streams[stream] = _Stream(record, 0 if can_replay else seq)
             if seq > 0 and not can_replay:
                 self._apply(known, seq, batch)
                 return Accepted(arrival=Arrival.LATE_JOIN, operations=len(batch.events))
         if seq <= known.last or seq in known.waiting:
-            return self._repeated(known, seq, batch, now, can_replay=can_replay, replayed=replayed)
+            return self._repeated(known, seq, batch, delivery)
         if seq == known.last + 1:
             operations = self._apply(known, seq, batch)
             operations += self._follow(known)
             return Accepted(arrival=Arrival.APPLIED, operations=operations)
-        return self._gap(known, seq, batch, now, can_replay=can_replay)
+        return self._gap(known, seq, batch, delivery)
 
-    def _gap(self, known: _Stream, seq: int, batch: KvBatch, now: float, *, can_replay: bool) -> Accepted:
+    def _gap(self, known: _Stream, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         missing = (known.last + 1, min([seq, *known.waiting]) - 1)
-        if can_replay:
+        if delivery.can_replay:
             known.waiting[seq] = batch
             if known.waiting_since is None:
-                known.waiting_since = now
+                known.waiting_since = delivery.now
                 return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1])
             return Accepted(arrival=Arrival.APPLIED)
         self._break(known, batch)
         operations = self._apply(known, seq, batch)
         return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations)
 
-    def _repeated(
-        self, known: _Stream, seq: int, batch: KvBatch, now: float, *, can_replay: bool, replayed: bool
-    ) -> Accepted:
+    def _repeated(self, known: _Stream, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         seen = known.nanos_of.get(seq)
         waiting = known.waiting.get(seq)
         same = seen == batch.unix_nanos or (waiting is not None and waiting.unix_nanos == batch.unix_nanos)
-        if same or replayed or batch.unix_nanos <= known.record.confirmed_unix_nanos:
+        if same or delivery.replayed or batch.unix_nanos <= known.record.confirmed_unix_nanos:
             return Accepted(arrival=Arrival.DUPLICATE)
         self._settle(known)
         known.record.restart(batch.unix_nanos)
         known.nanos_of.clear()
         known.last = -1
         if seq > 0:
-            outcome = self._gap(known, seq, batch, now, can_replay=can_replay)
+            outcome = self._gap(known, seq, batch, delivery)
             return Accepted(
                 arrival=Arrival.RESTARTED,
                 missing_first=outcome.missing_first,
@@ -237,7 +238,13 @@ class Ledger:
         return self._record(stream).confirmed_position(unix_nanos)
 
     def as_of(
-        self, stream: StreamId, keys: Sequence[int], position: int, *, tier: Tier = Tier.DEVICE, group: int | None = None
+        self,
+        stream: StreamId,
+        keys: Sequence[int],
+        position: int,
+        *,
+        tier: Tier = Tier.DEVICE,
+        group: int | None = None,
     ) -> Sequence[Fact]:
         """What the record says of each key at a position."""
         return self._record(stream).as_of(keys, position, tier, group)

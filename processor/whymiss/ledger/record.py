@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from ..model import (
     Block,
@@ -20,34 +21,32 @@ from ..model import (
     Fact,
     GroupSpec,
     Hole,
-    Reason,
     Removal,
     Residency,
     Store,
     StreamId,
     Tier,
 )
-from .events import Cleared, KvBatch, Removed, Stored
+from .events import Cleared, Event, Keys, KvBatch, Removed, Stored
 
 MANY = 1 << 30
 """An unknown number of copies."""
 
 MASK = (1 << 64) - 1
 
-type_key = tuple[Tier, int, int]
+_Place: TypeAlias = tuple[Tier, int, int]
 
 
 class _Operation:
     """The copies of a block after one event."""
 
-    __slots__ = ("high", "low", "ordinal", "stored", "unix_nanos")
+    __slots__ = ("high", "low", "ordinal", "unix_nanos")
 
-    def __init__(self, ordinal: int, unix_nanos: int, low: int, high: int, *, stored: bool) -> None:
+    def __init__(self, ordinal: int, unix_nanos: int, low: int, high: int) -> None:
         self.ordinal = ordinal
         self.unix_nanos = unix_nanos
         self.low = low
         self.high = high
-        self.stored = stored
 
 
 class _Barrier:
@@ -73,7 +72,7 @@ class StreamRecord:
         self._batch_nanos: list[int] = []
         self._batch_ends: list[int] = []
         self._ordinal = 0
-        self._operations: dict[type_key, list[_Operation]] = {}
+        self._operations: dict[_Place, list[_Operation]] = {}
         self._barriers: list[_Barrier] = []
         self._blocks: dict[int, Block] = {}
         self._first: dict[int, int] = {}
@@ -93,32 +92,32 @@ class StreamRecord:
 
     def apply(self, batch: KvBatch) -> int:
         """Append one batch; returns the number of block operations in it."""
+        base = self._ordinal
         operations = 0
         run_start: int | None = None
         admission: tuple[int, int | None] | None = None
         shadow = _reported_ranges(batch.events)
         for event in batch.events:
-            ordinal = self._ordinal
-            self._ordinal += 1
             if isinstance(event, Removed):
                 # Removals that a request causes precede its stores in the batch (reference: vLLM
                 # block pool), so the run of removals before a store belongs to that store.
-                run_start = ordinal if run_start is None else run_start
+                run_start = base + int(event.at[0]) if run_start is None else run_start
                 admission = None
-                operations += self._remove(event, ordinal, batch.unix_nanos)
+                operations += self._remove(event, base, batch.unix_nanos)
             elif isinstance(event, Stored):
-                position = ordinal if run_start is None else run_start
+                position = base + event.index if run_start is None else run_start
                 run_start = None
                 # The groups of a hybrid model store side by side for one request.
                 if admission is not None and admission[1] == event.parent:
                     position = admission[0]
                 admission = (position, event.parent)
-                operations += self._store(event, ordinal, batch.unix_nanos, position, shadow)
+                operations += self._store(event, base + event.index, batch.unix_nanos, position, shadow)
             else:
                 run_start = None
                 admission = None
-                self._clear(event, ordinal, batch.unix_nanos)
+                self._clear(event, base + event.index, batch.unix_nanos)
                 operations += 1
+        self._ordinal = base + batch.count
         self._batch_nanos.append(batch.unix_nanos)
         self._batch_ends.append(self._ordinal)
         return operations
@@ -138,7 +137,7 @@ class StreamRecord:
         self._barriers.append(_Barrier(self._ordinal, unix_nanos, removal))
         self._ordinal += 1
 
-    def _current(self, key: type_key) -> tuple[int, int]:
+    def _current(self, key: _Place) -> tuple[int, int]:
         operations = self._operations.get(key)
         barrier = self._barriers[-1] if self._barriers else None
         if operations and (barrier is None or operations[-1].ordinal > barrier.ordinal):
@@ -147,21 +146,21 @@ class StreamRecord:
             return 0, 0
         return 0, MANY
 
-    def _append(self, key: type_key, operation: _Operation) -> None:
+    def _append(self, key: _Place, operation: _Operation) -> None:
         self._operations.setdefault(key, []).append(operation)
 
-    def _remove(self, event: Removed, ordinal: int, unix_nanos: int) -> int:
+    def _remove(self, event: Removed, base: int, unix_nanos: int) -> int:
         keys = _integers(event.keys)
         groups = (event.group,) if event.group is not None else tuple(self._groups) or (0,)
         for group in groups:
-            for key in keys:
+            for key, index in zip(keys, event.at.tolist(), strict=True):
                 place = (event.tier, group, key)
                 low, high = self._current(place)
                 if high == 0:
                     # A removal without a store: the record does not understand this block.
                     high = MANY
                 high = high if high >= MANY else high - 1
-                self._append(place, _Operation(ordinal, unix_nanos, max(0, low - 1), high, stored=False))
+                self._append(place, _Operation(base + index, unix_nanos, max(0, low - 1), high))
         return len(keys)
 
     def _clear(self, event: Cleared, ordinal: int, unix_nanos: int) -> None:
@@ -182,7 +181,7 @@ class StreamRecord:
             for key in keys:
                 place = (event.tier, event.group, key)
                 low, high = self._current(place)
-                self._append(place, _Operation(ordinal, unix_nanos, low + 1, min(MANY, high + 1), stored=True))
+                self._append(place, _Operation(ordinal, unix_nanos, low + 1, min(MANY, high + 1)))
         if dense and keys:
             start = self._learn_blocks(event, keys, ordinal)
             self._tails[keys[-1]] = unix_nanos
@@ -229,7 +228,7 @@ class StreamRecord:
         if event.parent is not None and parent is None:
             return None
         start = 0 if parent is None else parent.depth + 1
-        own = _integers(event.own) if event.own is not None and len(event.own) == len(keys) else None
+        own = None if event.own is None else _integers(event.own)
         for index, key in enumerate(keys):
             known = self._blocks.get(key)
             if known is None:
@@ -244,10 +243,9 @@ class StreamRecord:
         return start
 
     def _identify(self, event: Stored, index: int, key: int, parent: Block | None, own: int | None) -> Block:
-        extras = event.extras[index] if event.extras is not None and index < len(event.extras) else ()
+        extras = event.extras[index] if event.extras is not None else ()
         above_prefix = 0 if parent is None else parent.prefix
-        above_extras = 0 if parent is None else parent.extras
-        mixed = above_extras
+        mixed = (0 if parent is None else parent.extras) if event.described else None
         for _, digest in extras:
             mixed = None if mixed is None else _mix(mixed, digest)
         return Block(
@@ -303,7 +301,7 @@ class StreamRecord:
         where = self._dense_group() if group is None else group
         return [self._fact((tier, where, key), position) for key in keys]
 
-    def _fact(self, place: type_key, position: int) -> Fact:
+    def _fact(self, place: _Place, position: int) -> Fact:
         operations = self._operations.get(place, [])
         index = bisect_left(operations, position, key=lambda operation: operation.ordinal)
         if not index:
@@ -403,8 +401,8 @@ class StreamRecord:
         )
 
 
-def _integers(values: Iterable[int]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
+def _integers(values: Keys) -> tuple[int, ...]:
+    return tuple(values.tolist())
 
 
 def _mix(above: int, digest: int) -> int:
@@ -415,7 +413,7 @@ def _mix(above: int, digest: int) -> int:
     return mixed ^ (mixed >> 31)
 
 
-def _reported_ranges(events: Sequence[Stored | Removed | Cleared]) -> frozenset[tuple[int, ...]]:
+def _reported_ranges(events: Sequence[Event]) -> frozenset[tuple[int, ...]]:
     """Key lists of the batch's dense session stores from the root: candidates for a re-announcement."""
     return frozenset(
         _integers(event.keys)

@@ -1,0 +1,321 @@
+"""Where reuse ended: the readings of a request that its evidence allows.
+
+A reading says which stream served the request, how many of its tokens were cached, which blocks it
+expected from the first missed one on, and at which position of the stream it looked. The engine's own
+word (a lookup span) gives one reading. Without it the KV events are read: a prefill stores its new blocks
+as a chain that ends at the prompt's last full block, so the chain's first depth is where reuse ended, and
+in an unbroken record the absence of any chain is a full hit. Several readings are kept apart; the
+caller judges each and speaks only where they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ..config import AttributionConfig
+from ..model import SECOND, EngineRequest, Grade, LedgerView, Lookup, Reason, Request, Store, StreamId
+from .grouping import CLOCK_GRAIN_NANOS, engine_says, lookup_bounds, lookup_says
+from .recent import RecentRequests
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to understand a lookup.
+
+    ``chain`` holds the expected keys from the first missed block (index ``first``) on; empty where
+    nothing was missed or nothing is known. ``earliest`` and ``latest`` bound the lookup in time.
+    """
+
+    stream: StreamId | None
+    cached_tokens: int
+    block_size: int
+    first: int
+    chain: tuple[int, ...] = ()
+    last_hit_key: int | None = None
+    chain_known: bool = False
+    position: int = 0
+    undecided: bool = False
+    """An event on the first missed key falls between the bounds of the position."""
+    earliest: int
+    latest: int
+    lookup_seen: bool = False
+
+
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """All readings with their grade, or the gap that left none."""
+
+    grade: Grade
+    readings: tuple[Reading, ...] = ()
+    gap: Reason = Reason.NONE
+    block_size: int | None = None
+
+
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stream shows of a request: chains that may be its own, whether one of them surely is,
+    the full hit where that cannot be excluded, or a gap."""
+
+    chains: tuple[Reading, ...] = ()
+    solid: bool = False
+    full: Reading | None = None
+    gap: Reason = Reason.NONE
+
+
+class Reader:
+    """Reads requests against a ledger."""
+
+    def __init__(self, config: AttributionConfig, ledger: LedgerView, recent: RecentRequests) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._recent = recent
+        self._tolerance = round(config.clock_tolerance_seconds * SECOND)
+
+    def read(self, request: Request, streams: Sequence[StreamId], gap: Reason, cached_tokens: int | None) -> Readings:
+        """The readings of a request whose own stream is among ``streams``.
+
+        ``gap`` says why there are no streams; ``cached_tokens`` is a count that some span reported.
+        """
+        lookup = lookup_says(request.lookup)
+        if lookup is not None and lookup.cached_tokens is not None:
+            return self._direct(request, lookup, streams, gap)
+        if not streams:
+            return Readings(grade=Grade.NONE, gap=gap, block_size=self._config.block_size)
+        return self._derived(request, streams, cached_tokens)
+
+    # --- the engine's word ------------------------------------------------------------------------
+
+    def _direct(self, request: Request, lookup: Lookup, streams: Sequence[StreamId], gap: Reason) -> Readings:
+        cached = lookup.cached_tokens or 0
+        size = lookup.block_size or self._block_size(streams)
+        if size is None:
+            return Readings(grade=Grade.NONE, gap=gap or Reason.NO_EVENT_SOURCE)
+        first = cached // size
+        chain = lookup.expected_keys[first:]
+        if not chain and lookup.first_miss_key is not None:
+            chain = (lookup.first_miss_key,)
+        span = request.lookup
+        assert span is not None, "a direct reading has a lookup span"
+        at = span.start_unix_nanos
+        until = request.engine.end_unix_nanos if request.engine is not None else span.end_unix_nanos + self._tolerance
+        readings = [
+            self._at_lookup(
+                Reading(
+                    stream=stream,
+                    cached_tokens=cached,
+                    block_size=size,
+                    first=first,
+                    chain=chain,
+                    last_hit_key=lookup.expected_keys[first - 1] if 0 < first <= len(lookup.expected_keys) else None,
+                    chain_known=bool(lookup.expected_keys),
+                    earliest=at,
+                    latest=at,
+                    lookup_seen=True,
+                ),
+                stream,
+                max(at, until),
+            )
+            for stream in streams
+        ]
+        if len(readings) > 1:
+            readings = self._own_rank(readings)
+        if not readings:
+            bare = Reading(
+                stream=None,
+                cached_tokens=cached,
+                block_size=size,
+                first=first,
+                chain=chain,
+                chain_known=bool(lookup.expected_keys),
+                earliest=at,
+                latest=at,
+                lookup_seen=True,
+            )
+            return Readings(grade=Grade.DIRECT, readings=(bare,), gap=gap, block_size=size)
+        return Readings(grade=Grade.DIRECT, readings=tuple(readings), block_size=size)
+
+    def _at_lookup(self, reading: Reading, stream: StreamId, until: int) -> Reading:
+        """Place a lookup of known time in its stream's order of events.
+
+        Batches published at or before it had happened. If the request's own store can be found later,
+        everything before the run of removals that leads up to it had happened too.
+        """
+        low = self._ledger.position_at(stream, reading.earliest)
+        if not reading.chain:
+            return msgspec.structs.replace(reading, position=low)
+        key = reading.chain[0]
+        stores = self._ledger.stores_between(stream, reading.earliest, until)
+        own = next((store for store in stores if key in store.keys and not store.reported), None)
+        if own is not None:
+            return msgspec.structs.replace(reading, position=own.position)
+        confirmed = self._ledger.confirmed_position(stream, reading.earliest)
+        undecided = confirmed is None or self._ledger.touched(stream, key, low, confirmed)
+        return msgspec.structs.replace(reading, position=low, undecided=undecided)
+
+    def _own_rank(self, readings: Sequence[Reading]) -> list[Reading]:
+        """Of several ranks keep those whose events show the request's own store; all if none does."""
+        showing = []
+        for reading in readings:
+            assert reading.stream is not None, "a reading of a rank has its stream"
+            if reading.chain and reading.position > 0 and not reading.undecided:
+                stores = self._ledger.stores_between(reading.stream, reading.earliest, reading.earliest + 60 * SECOND)
+                if any(store.position == reading.position and reading.chain[0] in store.keys for store in stores):
+                    showing.append(reading)
+        return showing or list(readings)
+
+    # --- the events' word -------------------------------------------------------------------------
+
+    def _derived(self, request: Request, streams: Sequence[StreamId], cached_tokens: int | None) -> Readings:
+        said = engine_says(request.engine)
+        if said is None or request.engine is None or said.prompt_tokens is None:
+            return Readings(grade=Grade.NONE, gap=Reason.NO_FIRST_MISS_KEY)
+        size = self._block_size(streams)
+        if size is None:
+            return Readings(grade=Grade.NONE, gap=Reason.NO_EVENT_SOURCE)
+        if said.prompt_tokens < size:
+            earliest, latest, _ = lookup_bounds(request.engine, said)
+            short = Reading(
+                stream=streams[0] if len(streams) == 1 else None,
+                cached_tokens=0,
+                block_size=size,
+                first=0,
+                earliest=earliest,
+                latest=latest,
+            )
+            return Readings(grade=Grade.DERIVED, readings=(short,), block_size=size)
+        seen = [self._of_stream(request, said, stream, size) for stream in streams]
+        solid = any(one.solid for one in seen)
+        # The rank may be taken from the only chain that fits: then an idle rank, or one on which the
+        # request would have been a full hit, is no rival.
+        gaps = [one.gap for one in seen if one.gap and not (solid and one.gap is Reason.EVIDENCE_LATE)]
+        if gaps:
+            return Readings(grade=Grade.NONE, gap=gaps[0], block_size=size)
+        found = [reading for one in seen for reading in one.chains]
+        full = [one.full for one in seen if one.full is not None and not solid]
+        if full and len(streams) > 1:
+            full = [msgspec.structs.replace(full[0], stream=None)]
+        readings = self._agreeing([*found, *full[:1]], cached_tokens)
+        if not readings:
+            return Readings(grade=Grade.NONE, gap=Reason.AMBIGUOUS_CHAIN, block_size=size)
+        grade = Grade.DERIVED if len(readings) == 1 else Grade.CONSENSUS
+        return Readings(grade=grade, readings=tuple(readings), block_size=size)
+
+    def _agreeing(self, readings: Sequence[Reading], cached_tokens: int | None) -> list[Reading]:
+        if cached_tokens is None:
+            return list(readings)
+        return [reading for reading in readings if reading.cached_tokens == cached_tokens]
+
+    def _of_stream(self, request: Request, said: EngineRequest, stream: StreamId, size: int) -> _Seen:
+        assert request.engine is not None and said.prompt_tokens is not None, "checked by the caller"
+        earliest, latest, first_token = lookup_bounds(request.engine, said)
+        begin, end = earliest - CLOCK_GRAIN_NANOS, first_token + CLOCK_GRAIN_NANOS
+        coverage = self._ledger.coverage(stream, begin, end)
+        if coverage.holes:
+            return _Seen(gap=coverage.holes[0].reason)
+        if coverage.begins_unix_nanos > begin and not coverage.from_birth:
+            return _Seen(gap=Reason.HISTORY_SHORT)
+        blocks = said.prompt_tokens // size
+        stores = self._ledger.stores_between(stream, begin, end)
+        if any(store.start is None and not store.reported for store in stores):
+            return _Seen(gap=Reason.HISTORY_SHORT)
+        certain, possible = self._chains(stores, blocks, latest)
+        chains = tuple(self._reading(stream, size, chain, earliest, latest) for chain in (*certain, *possible))
+        full = self._full_hit(stream, size, said.prompt_tokens, earliest, latest)
+        solid = [chain for chain in certain if not self._may_be_decoding(stream, chain)]
+        if solid and not self._outnumbered(request, stream, size, solid):
+            return _Seen(chains=chains, solid=True)
+        if chains:
+            return _Seen(chains=chains, full=full)
+        if any(store.reported and _end(store) == blocks for store in stores):
+            return _Seen(gap=Reason.LOOKUP_UNSEEN)
+        if coverage.confirmed_unix_nanos <= end:
+            return _Seen(gap=Reason.EVIDENCE_LATE)
+        return _Seen(full=full)
+
+    def _chains(
+        self, stores: Sequence[Store], blocks: int, latest: int
+    ) -> tuple[list[tuple[Store, ...]], list[tuple[Store, ...]]]:
+        """Chains that end at the prompt's last full block: surely after the lookup, and perhaps after it."""
+        fresh = [store for store in stores if not store.reported]
+        certain: list[tuple[Store, ...]] = []
+        possible: list[tuple[Store, ...]] = []
+        for index, store in enumerate(fresh):
+            chain = [store]
+            for later in fresh[index + 1 :]:
+                if _end(chain[-1]) >= blocks:
+                    break
+                if later.parent == chain[-1].keys[-1] and later.start == _end(chain[-1]):
+                    chain.append(later)
+            if _end(chain[-1]) != blocks:
+                continue
+            sort = certain if store.unix_nanos > latest else possible
+            if not any(_continues(known, chain) for known in (*certain, *possible)):
+                sort.append(tuple(chain))
+        return certain, possible
+
+    def _reading(self, stream: StreamId, size: int, chain: Sequence[Store], earliest: int, latest: int) -> Reading:
+        start = chain[0].start or 0
+        return Reading(
+            stream=stream,
+            cached_tokens=start * size,
+            block_size=size,
+            first=start,
+            chain=tuple(key for store in chain for key in store.keys),
+            last_hit_key=chain[0].parent,
+            chain_known=True,
+            position=chain[0].position,
+            earliest=earliest,
+            latest=max(earliest, min(latest, chain[0].unix_nanos)),
+        )
+
+    def _full_hit(self, stream: StreamId, size: int, prompt_tokens: int, earliest: int, latest: int) -> Reading:
+        matchable = (prompt_tokens - 1) // size
+        return Reading(
+            stream=stream,
+            cached_tokens=matchable * size,
+            block_size=size,
+            first=matchable,
+            position=self._ledger.position_at(stream, latest),
+            earliest=earliest,
+            latest=latest,
+        )
+
+    def _rivals(self, request: Request, stream: StreamId, size: int, chain: Sequence[Store]) -> int:
+        """Other known requests of the stream for which this chain is as certain."""
+        return self._recent.claimants(request.subject, stream.worker, size, _end(chain[-1]), chain[0].unix_nanos)
+
+    def _outnumbered(self, request: Request, stream: StreamId, size: int, chains: Sequence[Sequence[Store]]) -> bool:
+        """Whether more requests claim these chains than there are chains."""
+        claimants = max(self._rivals(request, stream, size, chain) for chain in chains)
+        return claimants + 1 > len(chains)
+
+    def _may_be_decoding(self, stream: StreamId, chain: Sequence[Store]) -> bool:
+        """Whether a single block may be one that another request filled while it decoded.
+
+        A decode fill extends a tail that its own request stored. It cannot be one if that tail is older
+        than a block of the slowest decode steps, or if the request that stored it is known to have ended.
+        """
+        store = chain[0]
+        if len(chain) > 1 or len(store.keys) > 1 or store.parent_tail_unix_nanos is None or store.start is None:
+            return False
+        size = self._ledger.block_size(stream) or 0
+        age = store.unix_nanos - store.parent_tail_unix_nanos
+        if age > size * round(self._config.decode_step_seconds_max * SECOND):
+            return False
+        return not self._recent.ended_at(
+            stream.worker, size, store.start, store.parent_tail_unix_nanos, store.unix_nanos
+        )
+
+    def _block_size(self, streams: Iterable[StreamId]) -> int | None:
+        if self._config.block_size is not None:
+            return self._config.block_size
+        sizes = {size for stream in streams if (size := self._ledger.block_size(stream)) is not None}
+        return sizes.pop() if len(sizes) == 1 else None
+
+
+def _end(store: Store) -> int:
+    return (store.start or 0) + len(store.keys)
+
+
+def _continues(known: Sequence[Store], chain: Sequence[Store]) -> bool:
+    """Whether a chain is only the tail of one that is known already (a later chunk of one prefill)."""
+    return len(chain) < len(known) and all(a is b for a, b in zip(known[-len(chain) :], chain, strict=True))

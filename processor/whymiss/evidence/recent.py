@@ -1,0 +1,89 @@
+"""Requests seen lately on each worker: who else could have stored a chain.
+
+KV events carry no request id. If two requests with prompts of the same length were prefilling when a chain
+was published, the chain may be either's. What is remembered of a request is its times and lengths only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+
+import msgspec
+
+from ..model import EngineRequest, Span
+from .grouping import CLOCK_GRAIN_NANOS, lookup_bounds
+
+
+class Life(msgspec.Struct, frozen=True, order=True):
+    """One engine request in time."""
+
+    latest: int
+    first_token: int
+    start: int
+    end: int
+    prompt_tokens: int
+    total_tokens: int
+    span_id: bytes
+
+
+class RecentRequests:
+    """The lives of requests by worker name, forgotten once their end is older than ``keep_nanos``.
+
+    A request is noted when it arrives, before anything of its group is judged, so the order of
+    arrival inside a hold does not matter.
+    """
+
+    def __init__(self, keep_nanos: int) -> None:
+        self._keep = keep_nanos
+        self._lives: defaultdict[str, list[Life]] = defaultdict(list)
+        self._longest: defaultdict[str, int] = defaultdict(int)
+
+    def note(self, worker: str, span: Span, said: EngineRequest) -> None:
+        """Remember a request of a worker."""
+        if said.prompt_tokens is None:
+            return
+        _, latest, first_token = lookup_bounds(span, said)
+        life = Life(
+            latest=latest,
+            first_token=first_token,
+            start=span.start_unix_nanos,
+            end=span.end_unix_nanos,
+            prompt_tokens=said.prompt_tokens,
+            total_tokens=said.prompt_tokens + (said.completion_tokens or 0),
+            span_id=span.span_id,
+        )
+        lives = self._lives[worker]
+        at = bisect_left(lives, life)
+        if at < len(lives) and lives[at] == life:
+            return
+        insort(lives, life)
+        newest = lives[-1].end
+        self._longest[worker] = max(self._longest[worker], life.end - life.latest)
+        while lives and lives[0].end < newest - self._keep:
+            del lives[0]
+
+    def claimants(self, subject: Span, worker: str, size: int, blocks: int, unix_nanos: int) -> int:
+        """Other requests whose prompt has as many full blocks and whose prefill surely spans a moment."""
+        return sum(
+            life.span_id != subject.span_id
+            and life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
+            and life.prompt_tokens // size == blocks
+            for life in self._until(worker, unix_nanos)
+        )
+
+    def ended_at(self, worker: str, size: int, blocks: int, alive: int, before: int) -> bool:
+        """Whether a request that lived at one moment ended before another with this many full blocks.
+
+        The last generated token is never computed, so it fills no block (vllm scheduler).
+        """
+        return any(
+            life.start <= alive <= life.end < before and max(0, life.total_tokens - 1) // size == blocks
+            for life in self._until(worker, before)
+        )
+
+    def _until(self, worker: str, unix_nanos: int) -> list[Life]:
+        lives = self._lives.get(worker, [])
+        last = bisect_left(lives, unix_nanos, key=lambda life: life.latest)
+        first = bisect_left(lives, unix_nanos - self._longest[worker] - self._keep, key=lambda life: life.latest)
+        return lives[first:last]

@@ -1,0 +1,112 @@
+"""Whose record a request's is: from the names that spans carry to the streams of the ledger.
+
+Stock vLLM spans name no worker and ``service.instance.id`` is random per process, so the operator
+sets resource attributes on the engines, or maps them, or declares a sole source. A name that fits two
+workers fits none: a wrong worker would be a wrong verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ..config import WorkersConfig
+from ..model import LedgerView, Reason, Request, ResourceIdentity, RouteDecision, StreamId
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams that may be a request's own (several: ranks of one worker), or why there are none."""
+
+    worker: str | None = None
+    streams: tuple[StreamId, ...] = ()
+    gap: Reason = Reason.NONE
+
+
+def plain_name(name: str) -> str:
+    """A worker's name without scheme, path and case: ``http://Host:80/v1`` is ``host:80``."""
+    _, _, rest = name.rpartition("://")
+    return rest.split("/", 1)[0].lower() if "://" in name else name.strip().lower()
+
+
+class Workers:
+    """Names and aliases of the workers that the ledger knows."""
+
+    def __init__(self, config: WorkersConfig) -> None:
+        self._config = config
+        self._aliases: dict[str, set[str]] = {}
+        for worker, names in config.aliases.items():
+            for name in (worker, *names):
+                self._aliases.setdefault(plain_name(name), set()).add(worker)
+
+    def resolve(self, request: Request, ledger: LedgerView) -> Resolved:
+        """The streams of the worker that served a request."""
+        streams = ledger.streams()
+        worker, rank = self._named(request, streams)
+        if worker is None:
+            return Resolved(gap=Reason.NO_WORKER if streams else Reason.NO_EVENT_SOURCE)
+        mine = [stream for stream in streams if stream.worker == worker]
+        if rank is not None:
+            mine = [stream for stream in mine if stream.rank == rank]
+        if not mine:
+            return Resolved(worker=worker, gap=Reason.NO_EVENT_SOURCE)
+        return Resolved(worker=worker, streams=tuple(mine))
+
+    def _named(self, request: Request, streams: Sequence[StreamId]) -> tuple[str | None, int | None]:
+        known = sorted({stream.worker for stream in streams})
+        rank: int | None = None
+        worker: str | None = None
+        for span in (request.lookup, request.engine):
+            if span is None:
+                continue
+            found, mapped_rank = self._of_resource(span.resource, known)
+            worker = worker or found
+            rank = rank if rank is not None else (mapped_rank if mapped_rank is not None else span.resource.rank)
+        if worker is None:
+            worker, routed_rank = self._of_routes(request, known)
+            rank = rank if rank is not None else routed_rank
+        if worker is None:
+            worker = self._sole(known)
+        return worker, rank
+
+    def _of_resource(self, resource: ResourceIdentity, known: Sequence[str]) -> tuple[str | None, int | None]:
+        attributes = dict(resource.attributes)
+        for entry in self._config.map:
+            if _agrees(entry.match, attributes):
+                return entry.worker, entry.rank
+        if resource.worker is not None:
+            return self.of_name(resource.worker, known) or resource.worker, resource.rank
+        names = [resource.pod_uid, resource.pod_name, resource.pod_ip, resource.instance_id, resource.service_name]
+        if resource.namespace and resource.pod_name:
+            names.insert(0, f"{resource.namespace}/{resource.pod_name}")
+        found = {worker for name in names if name and (worker := self.of_name(name, known))}
+        return (found.pop() if len(found) == 1 else None), resource.rank
+
+    def _of_routes(self, request: Request, known: Sequence[str]) -> tuple[str | None, int | None]:
+        routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
+        found = {(worker, said.rank) for said in routes if said.worker and (worker := self.of_name(said.worker, known))}
+        return found.pop() if len(found) == 1 else (None, None)
+
+    def of_name(self, name: str, known: Iterable[str]) -> str | None:
+        """The one worker that a name means, or ``None`` when it means none or several."""
+        plain = plain_name(name)
+        workers = set(self._aliases.get(plain, ()))
+        host = plain.rsplit(":", 1)[0]
+        exact = {worker for worker in known if plain_name(worker) == plain}
+        if not workers and not exact:
+            # A bare address means a worker only if a single one lives there.
+            exact = {worker for worker in known if plain_name(worker).rsplit(":", 1)[0] == host and "." in host}
+            if ":" in plain and any(":" in plain_name(worker) for worker in exact):
+                exact = set()
+        workers |= exact
+        return workers.pop() if len(workers) == 1 else None
+
+    def _sole(self, known: Sequence[str]) -> str | None:
+        sole = self._config.sole_source
+        if isinstance(sole, str):
+            return sole
+        return known[0] if sole and len(known) == 1 else None
+
+
+def _agrees(match: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
+    return bool(match) and all(attributes.get(key) == value for key, value in match.items())

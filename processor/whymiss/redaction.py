@@ -1,0 +1,208 @@
+"""What may leave, and the only place that makes something that may.
+
+``Redacted`` is what exporters take, and this file alone constructs it, so a span that skipped redaction
+does not type-check. Raw keys, salts, token ids and prompt text never leave; keyed digests and the names of
+holders and routes leave on sampled spans only; the cause, the owner and counts leave always.
+
+A digest is the first 16 hex digits of HMAC-SHA-256 under the operator's key, so that the same block has
+the same digest on every replica and is not guessable from a low-entropy prompt.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cache
+
+import msgspec
+
+from .config import RedactionConfig
+from .model import Attribute, Envelope, Role, Span, Verdict
+from .wire.splice import splice
+from .wire.split import assemble
+
+
+class Signal(StrEnum):
+    """The three OTLP signals."""
+
+    TRACES = "traces"
+    METRICS = "metrics"
+    LOGS = "logs"
+
+
+class Redacted(msgspec.Struct, frozen=True):
+    """An encoded ``Export*ServiceRequest`` that may leave; ``items`` counts its spans (0: not counted)."""
+
+    signal: Signal
+    body: bytes
+    items: int
+
+
+class Sampling(StrEnum):
+    """The three states of the sampled flag (Python's exporters never set it)."""
+
+    SAMPLED = "sampled"
+    UNSAMPLED = "unsampled"
+    UNKNOWN = "unknown"
+
+
+def untouched(signal: Signal, body: bytes, items: int) -> Redacted:
+    """A request that nothing of ours is in: it leaves as it came."""
+    return Redacted(signal, body, items)
+
+
+def sampling_of(span: Span) -> Sampling:
+    """What a span's own flags and trace state say.
+
+    Source: W3C trace context for the flag bits; for ``ot=th`` OpenTelemetry's "TraceState: probability
+    sampling": a span is kept if R >= T, with R the last 56 bits of the trace id unless ``rv`` gives it.
+    """
+    flags = span.flags & 0xFF
+    if flags & 1:
+        return Sampling.SAMPLED
+    if flags:
+        return Sampling.UNSAMPLED
+    threshold, randomness = _probability(span.trace_state)
+    if threshold is None:
+        return Sampling.UNKNOWN
+    value = randomness if randomness is not None else int.from_bytes(span.trace_id[-7:], "big")
+    return Sampling.SAMPLED if value >= threshold else Sampling.UNKNOWN
+
+
+def adjusted_count(span: Span) -> float | None:
+    """How many requests a span stands for, where the trace state says (``ot=th``)."""
+    threshold, _ = _probability(span.trace_state)
+    return None if threshold is None else (1 << 56) / ((1 << 56) - threshold)
+
+
+@cache
+def _hex56(text: str) -> int | None:
+    if not 1 <= len(text) <= 14:
+        return None
+    try:
+        return int(text.ljust(14, "0"), 16)
+    except ValueError:
+        return None
+
+
+def _probability(trace_state: str) -> tuple[int | None, int | None]:
+    if "ot=" not in trace_state:
+        return None, None
+    members = dict(part.strip().split("=", 1) for part in trace_state.split(",") if "=" in part)
+    values = dict(part.split(":", 1) for part in members.get("ot", "").split(";") if ":" in part)
+    threshold = _hex56(values["th"]) if "th" in values else None
+    randomness = values.get("rv")
+    exact = _hex56(randomness) if randomness is not None and len(randomness) == 14 else None
+    return threshold, exact
+
+
+class Redactor:
+    """Turns judged spans into what may leave.
+
+    Args:
+        key: the key of digests; without one in the configuration the caller passes a random one.
+    """
+
+    def __init__(self, config: RedactionConfig, key: bytes) -> None:
+        self._key = key
+        self._key_id = config.digest_key_id
+        self._drop = config.drop_attributes
+        self._unknown_is_sampled = config.unknown_sampling == "treat_as_sampled"
+
+    def digest(self, key: int) -> str:
+        """The keyed digest of a block key."""
+        mac = hmac.digest(self._key, key.to_bytes(8, "big"), "sha256")
+        return f"{self._key_id}:{mac[:8].hex()}" if self._key_id != "0" else mac[:8].hex()
+
+    def is_sampled(self, spans: Sequence[Span]) -> bool:
+        """Whether digests and names may leave on the spans of one request."""
+        states = {sampling_of(span) for span in spans}
+        if Sampling.SAMPLED in states:
+            return True
+        if Sampling.UNSAMPLED in states:
+            return False
+        return self._unknown_is_sampled
+
+    def spans(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted:
+        """Encode spans with their part of the verdict, each in the envelope that it came in."""
+        grouped: dict[Envelope, list[bytes]] = {}
+        for span, verdict in judged:
+            grouped.setdefault(span.envelope, []).append(self._span(span, verdict, sampled=sampled))
+        return Redacted(Signal.TRACES, assemble(grouped.items()), len(judged))
+
+    def _span(self, span: Span, verdict: Verdict | None, *, sampled: bool) -> bytes:
+        attributes: dict[str, Attribute] = {}
+        if verdict is not None:
+            engine = span.role in {Role.ENGINE, Role.LOOKUP}
+            attributes = _engine_attributes(verdict) if engine else _companion_attributes(span.role, verdict)
+            if sampled:
+                attributes.update(self._identities(verdict, engine=engine))
+        remove = (*span.sensitive, *self._drop)
+        if not attributes and not remove:
+            return span.raw
+        return splice(span.raw, attributes, remove=remove)
+
+    def _identities(self, verdict: Verdict, *, engine: bool) -> dict[str, Attribute]:
+        found: dict[str, Attribute] = {}
+        if engine and verdict.first_miss_key is not None:
+            found["prefix_cache.first_miss.digest"] = self.digest(verdict.first_miss_key)
+        if engine and verdict.last_hit_key is not None:
+            found["prefix_cache.last_hit.digest"] = self.digest(verdict.last_hit_key)
+        if verdict.holders:
+            found["prefix_cache.holders.workers"] = list(verdict.holders)
+        if verdict.route is not None:
+            found["prefix_cache.route.chosen"] = verdict.route
+        return found
+
+
+def _present(pairs: dict[str, Attribute]) -> dict[str, Attribute]:
+    return {key: value for key, value in pairs.items() if value not in (None, "", [])}
+
+
+def _engine_attributes(verdict: Verdict) -> dict[str, Attribute]:
+    return _present(
+        {
+            "prefix_cache.miss.cause": verdict.cause.value,
+            "prefix_cache.miss.owner": verdict.owner.value,
+            "prefix_cache.miss.reason": verdict.reason.value,
+            "prefix_cache.miss.evidence": verdict.grade.value,
+            "prefix_cache.prompt_tokens": verdict.prompt_tokens,
+            "prefix_cache.cached_tokens": verdict.cached_tokens,
+            "prefix_cache.recomputed_tokens": verdict.recomputed_tokens,
+            "prefix_cache.lost_tokens": verdict.lost_tokens,
+            "prefix_cache.sparse_lost_tokens": verdict.sparse_lost_tokens,
+            "prefix_cache.block_size": verdict.block_size,
+            "prefix_cache.match_unit": verdict.match_unit,
+            "prefix_cache.first_miss.block_index": verdict.block_index,
+            "prefix_cache.local_residency": verdict.residency.value if verdict.residency else None,
+            "prefix_cache.eviction.age_ms": verdict.eviction_age_ms,
+            "prefix_cache.eviction.reason": verdict.eviction_reason,
+            "prefix_cache.holders.count": verdict.holders_count,
+            "prefix_cache.holders.tiers": list(verdict.holders_tiers),
+            "prefix_cache.index.predicted_blocks": verdict.predicted_blocks,
+            "prefix_cache.index.best_blocks": verdict.best_blocks,
+            "prefix_cache.index.version": verdict.index_version,
+            "prefix_cache.remote.lookup": verdict.remote_lookup,
+            "prefix_cache.extra_keys.kinds": list(verdict.extra_key_kinds),
+            "prefix_cache.history.window_s": verdict.window_seconds,
+            "prefix_cache.history.complete": verdict.history_complete,
+            "prefix_cache.fleet_view.complete": verdict.fleet_view_complete,
+        }
+    )
+
+
+def _companion_attributes(role: Role, verdict: Verdict) -> dict[str, Attribute]:
+    shared: dict[str, Attribute] = {
+        "prefix_cache.miss.cause": verdict.cause.value,
+        "prefix_cache.miss.owner": verdict.owner.value,
+    }
+    if role is Role.ROUTER:
+        shared["prefix_cache.holders.count"] = verdict.holders_count
+        shared["prefix_cache.holders.tiers"] = list(verdict.holders_tiers)
+        shared["prefix_cache.index.predicted_blocks"] = verdict.predicted_blocks
+        shared["prefix_cache.index.best_blocks"] = verdict.best_blocks
+        shared["prefix_cache.index.version"] = verdict.index_version
+    if role is Role.OFFLOAD:
+        shared["prefix_cache.remote.lookup"] = verdict.remote_lookup
+    return _present(shared)
