@@ -1,0 +1,139 @@
+"""From a publisher's bytes to a batch of KV-cache events (vLLM, SGLang, LMCache, Mooncake, llm-d).
+
+What costs time here is Python objects, so there is none a block: the keys of all events of a batch are
+cut from the bytes into one column, the token ids go through one column into one multiplication, and
+each event gets its slice. A batch of maps is decoded in one call; only where that fails is each event
+looked at on its own, so that a bad one loses itself and not the batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from msgspec import Raw
+
+from ..errors import BadInput
+from .columns import Columns
+from .digests import Digester
+from .events import KvBatch
+from .frames import EndOfReplay, Frame, TopicName, parse_frames, worker_of_topic
+from .keys import DECODE_ERRORS, key_of, read_anything, read_array
+from .shapes import WireBatch, WireBatchUnread, WireCleared, WireRemoved, WireStored, WireStoredUnread
+
+__all__ = [
+    "Digester",
+    "EndOfReplay",
+    "Frame",
+    "TopicName",
+    "decode_batch",
+    "key_of",
+    "parse_frames",
+    "worker_of_topic",
+]
+
+_MILLISECONDS_FROM = 1e11
+# What an int64 of nanoseconds holds: the year 2262.
+_UNIX_SECONDS_MAX = 9.2e9
+_RANKS_MAX = 1 << 20
+_MAP_HEADERS = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+
+_batch = msgspec.msgpack.Decoder(WireBatch)
+_batch_unread = msgspec.msgpack.Decoder(WireBatchUnread)
+_event = msgspec.msgpack.Decoder(WireStored | WireRemoved | WireCleared)
+_event_unread = msgspec.msgpack.Decoder(WireStoredUnread | WireRemoved | WireCleared)
+_map = msgspec.msgpack.Decoder(dict[str, Raw])
+
+
+def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True) -> KvBatch:
+    """Read one message's payload; ``tokens=False`` skips the token ids and leaves ``own`` out.
+
+    Raises ``BadInput`` where the payload as a whole is not a batch of events.
+    """
+    batch: WireBatch | WireBatchUnread
+    try:
+        batch = _batch.decode(payload) if tokens else _batch_unread.decode(payload)
+    except DECODE_ERRORS:
+        return _decode_one_by_one(payload, digester, tokens=tokens)
+    columns = Columns(digester)
+    for index, event in enumerate(batch.events):
+        columns.add(index, event)
+    return columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
+
+
+def _decode_one_by_one(payload: bytes, digester: Digester, *, tokens: bool) -> KvBatch:
+    outer = _read_outer(payload)
+    events = read_array(outer.events)
+    columns = Columns(digester, lost=outer.lost)
+    event: WireStored | WireStoredUnread | WireRemoved | WireCleared
+    for index, encoded in enumerate(events):
+        try:
+            event = _event.decode(encoded) if tokens else _event_unread.decode(encoded)
+        except DECODE_ERRORS:
+            columns.add_unusual(index, bytes(encoded))
+        else:
+            columns.add(index, event)
+    return columns.batch(len(events), outer.unix_nanos, outer.rank, incarnation=outer.incarnation, cursor=outer.cursor)
+
+
+class _Outer(msgspec.Struct):
+    """A batch without its events' contents."""
+
+    events: Raw
+    unix_nanos: int
+    rank: int | None
+    lost: bool = False
+    incarnation: int | None = None
+    cursor: int | None = None
+
+
+def _read_outer(payload: bytes) -> _Outer:
+    if not payload or payload[0] not in _MAP_HEADERS:
+        elements = read_array(payload)
+        if len(elements) < 2:
+            raise BadInput("a batch of KV events has fewer than two elements")
+        rank = read_anything(elements[2]) if len(elements) > 2 else None
+        return _Outer(elements[1], _unix_nanos(read_anything(elements[0])), _rank(rank))
+    try:
+        fields = _map.decode(payload)
+    except DECODE_ERRORS:
+        raise BadInput("a batch of KV events is a map that cannot be read") from None
+    if "events" not in fields:
+        raise BadInput("a batch of KV events is a map without events")
+    values = {name: read_anything(value) for name, value in fields.items() if name in _OUTER_FIELDS}
+    # LMCache's batches carry no time.
+    stamp = next((values[name] for name in ("ts", "timestamp") if name in values), 0)
+    rank = next((values[name] for name in ("data_parallel_rank", "dp_rank") if name in values), None)
+    return _Outer(
+        fields["events"],
+        _unix_nanos(stamp),
+        _rank(rank),
+        lost=values.get("lost") not in (None, False, 0),
+        incarnation=_whole(values.get("incarnation")),
+        cursor=_whole(values.get("next_cursor")),
+    )
+
+
+_OUTER_FIELDS = frozenset({"ts", "timestamp", "data_parallel_rank", "dp_rank", "lost", "incarnation", "next_cursor"})
+
+
+def _unix_nanos(stamp: object) -> int:
+    # Float seconds (vLLM, SGLang, llm-d) or whole milliseconds (Mooncake): the magnitude tells.
+    if isinstance(stamp, bool) or not isinstance(stamp, (int, float)) or not math.isfinite(stamp) or stamp < 0:
+        raise BadInput("the time of a batch of KV events is not a number")
+    if stamp > _MILLISECONDS_FROM:
+        if stamp > _UNIX_SECONDS_MAX * 1e3:
+            raise BadInput("the time of a batch of KV events is out of range")
+        return int(stamp) * 1_000_000
+    if stamp > _UNIX_SECONDS_MAX:
+        raise BadInput("the time of a batch of KV events is out of range")
+    return int(stamp * 1e9)
+
+
+def _rank(rank: object) -> int | None:
+    number = _whole(rank)
+    return number if number is not None and number < _RANKS_MAX else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None

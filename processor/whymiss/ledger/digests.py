@@ -1,0 +1,108 @@
+"""Keyed digests that stand for token ids and extra keys.
+
+A block's own digest is a multilinear hash of its token ids modulo 2^64 (Carter and Wegman, *Universal
+classes of hash functions*, 1979; Lemire and Kaser, *Strongly universal string hashing is fast*, 2014):
+
+    own = c + n * d + sum(k[i] * token[i])
+
+with c, d and the multipliers k drawn from the process's key, and n the number of tokens. The
+multipliers are odd, so two blocks that differ in one token never collide. Two that differ in more do so
+with probability at most 2^-(63 - z), where 2^z is the largest power of two that divides all the
+differences: 2^-46 or less for token ids below 2^17 apart, 2^-63 for nearly all pairs.
+
+A prefix digest is the same construction over the own digests of a chain, with one multiplier a depth.
+It is a sum, so a chain that arrives in several events has the same digests as one that arrives whole,
+and it needs no loop. Nothing here outlives the process: the key does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from .events import ExtraKey, Keys
+
+BLOCK_TOKENS_MAX = 1 << 17
+"""Token ids a block that are digested; larger blocks get no digest. Far above every engine's."""
+
+_DEPTH_MAX = 1 << 20
+_DEPTH_INITIAL = 1 << 12
+_MASK = (1 << 64) - 1
+
+
+class Digester:
+    """Digests under one key. ``key`` is at least 16 random bytes and lives only in the process."""
+
+    def __init__(self, key: bytes) -> None:
+        assert len(key) >= 16, "a digest key of less than 16 bytes can be guessed"
+        self._key = hashlib.blake2b(key, person=b"whymiss digests").digest()
+        self._constant, self._per_token = self._draw(b"constants", 2).tolist()
+        self._of_token = self._draw(b"tokens", 1 << 10)
+        self._of_depth = self._draw(b"depths", _DEPTH_INITIAL)
+
+    def block_digests(self, tokens: Sequence[int] | Keys, block_size: int, count: int) -> Keys:
+        """Digest of each of ``count`` blocks of ``block_size`` consecutive token ids.
+
+        ``tokens`` holds at least ``count * block_size`` ids, taken modulo 2^64.
+        """
+        assert 0 < block_size <= BLOCK_TOKENS_MAX, "no digest of blocks of this size"
+        if not isinstance(tokens, np.ndarray):
+            tokens = np.frombuffer(token_column(tokens), np.uint64)
+        if block_size > self._of_token.size:
+            self._of_token = self._draw(b"tokens", 1 << (block_size - 1).bit_length())
+        blocks = tokens[: count * block_size].reshape(count, block_size)
+        own: Keys = blocks @ self._of_token[:block_size]
+        own += np.uint64((self._constant + self._per_token * block_size) & _MASK)
+        return own
+
+    def prefix_digests(self, own: Keys, parent: int, depth: int) -> Keys:
+        """Digest of everything from block 0 to the end of each of the blocks.
+
+        ``own`` are the blocks' own digests (or those of their extra keys, see ``extras_digest``),
+        ``depth`` the depth of the first one and ``parent`` the prefix digest of the block before it:
+        0 for a chain that starts at depth 0.
+        """
+        begin = depth % _DEPTH_MAX
+        end = begin + own.size
+        if end > self._of_depth.size:
+            self._of_depth = self._draw(b"depths", 1 << (end - 1).bit_length())
+        prefixes: Keys = np.cumsum(own * self._of_depth[begin:end])
+        prefixes += np.uint64(parent)
+        return prefixes
+
+    def extra_digest(self, kind: str, value: bytes) -> int:
+        """Digest of one extra key's value."""
+        return self._short(b"extra", kind.encode() + b"\0" + value)
+
+    def extras_digest(self, extras: tuple[ExtraKey, ...]) -> int:
+        """Digest of all extra keys of one block; 0 for none, so that it leaves a chain's sum alone."""
+        if not extras:
+            return 0
+        return self._short(b"extras", b"".join(kind.encode() + digest.to_bytes(8, "big") for kind, digest in extras))
+
+    def _short(self, purpose: bytes, value: bytes) -> int:
+        digest = hashlib.blake2b(value, digest_size=8, key=self._key, person=purpose).digest()
+        return int.from_bytes(digest, "big")
+
+    def _draw(self, purpose: bytes, count: int) -> Keys:
+        # A longer draw begins with the shorter one, so that tables can grow under digests already given.
+        stream = hashlib.shake_256(self._key + purpose).digest(8 * count)
+        return np.frombuffer(stream, np.uint64) | np.uint64(1)
+
+
+def token_column(tokens: Sequence[int]) -> array[int]:
+    """Token ids as a column of unsigned 64-bit integers, negative ones modulo 2^64."""
+    column = array("Q")
+    append_tokens(list(tokens), column)
+    return column
+
+
+def append_tokens(tokens: list[int], column: array[int]) -> None:
+    """Append token ids to such a column."""
+    try:
+        column.fromlist(tokens)
+    except OverflowError:
+        column.fromlist([token & _MASK for token in tokens])

@@ -1,0 +1,115 @@
+"""Block hashes of every family as unsigned 64-bit keys."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from ..errors import BadInput
+
+DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError)
+"""All that msgspec raises on bytes from a stranger: nesting, time stamps and map keys have their own."""
+
+_MASK = (1 << 64) - 1
+_BIN_SIZES = frozenset({8, 16, 32})
+# A signed or unsigned 64-bit integer and a 32-byte string take the same room wherever they stand,
+# so that an array of them is a table whose column can be cut out without a Python object a block.
+_INTEGERS = np.dtype([("marker", "u1"), ("key", "V8")])
+_DIGESTS = np.dtype([("marker", "V2"), ("head", "V24"), ("key", "V8")])
+_INTEGER_MARKERS = b"\xcf\xd3"
+
+_anything = msgspec.msgpack.Decoder()
+_array = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def read_anything(encoded: bytes | msgspec.Raw) -> object:
+    """Decode one msgpack value of whatever shape; raises ``BadInput``."""
+    try:
+        return _anything.decode(encoded)
+    except DECODE_ERRORS:
+        # Not the decoder's own words: they can quote the value.
+        raise BadInput("not msgpack") from None
+
+
+def read_array(encoded: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    """Cut a msgpack array into its encoded elements; raises ``BadInput``."""
+    try:
+        return _array.decode(encoded)
+    except DECODE_ERRORS:
+        raise BadInput("not a msgpack array") from None
+
+
+def key_of(value: object) -> int:
+    """The 64-bit key of one block hash as an emitter wrote it.
+
+    Signed integers count mod 2^64; of 8, 16 or 32 bytes the last eight are taken, big-endian, as
+    vLLM does; strings are decimal or ``0x`` hexadecimal. Raises ``BadInput`` for anything else.
+    """
+    if type(value) is int and -(1 << 63) <= value <= _MASK:
+        return value & _MASK
+    if type(value) is bytes and len(value) in _BIN_SIZES:
+        return int.from_bytes(value[-8:], "big")
+    if type(value) is str:
+        return _key_of_text(value)
+    raise BadInput("a block hash is neither a 64-bit integer, nor 8, 16 or 32 bytes, nor a number in a string")
+
+
+def _key_of_text(text: str) -> int:
+    # At most 32 bytes in hexadecimal: int() is quadratic in the length of a decimal.
+    if text.isascii() and len(text) <= 66:
+        digits = text.lower()
+        if digits.startswith("0x"):
+            if digits[2:].isalnum() and not digits[2:].strip("0123456789abcdef"):
+                return int(digits, 16) & _MASK
+        elif digits.removeprefix("-").isdigit():
+            number = int(digits)
+            if -(1 << 63) <= number <= _MASK:
+                return number & _MASK
+    raise BadInput("a block hash in a string is not a 64-bit number")
+
+
+def array_header(encoded: bytes) -> tuple[int, int]:
+    """Number of elements and length of the header of an encoded msgpack array.
+
+    Raises ``BadInput`` where the value is no array. Nil counts as an empty array.
+    """
+    marker = encoded[0] if encoded else 0
+    if 0x90 <= marker <= 0x9F:
+        return marker & 0x0F, 1
+    if marker == 0xDC:
+        return int.from_bytes(encoded[1:3], "big"), 3
+    if marker == 0xDD:
+        return int.from_bytes(encoded[1:5], "big"), 5
+    if marker == 0xC0:
+        return 0, 1
+    raise BadInput("an array was expected")
+
+
+def append_keys(encoded: bytes, column: bytearray) -> int:
+    """Append the keys of an encoded array of block hashes, eight big-endian bytes each; how many.
+
+    Raises ``BadInput`` (and appends nothing) if one of them is not a block hash.
+    """
+    count, head = array_header(encoded)
+    size = len(encoded) - head
+    if size == 9 * count and not encoded[head::9].translate(None, _INTEGER_MARKERS):
+        table = _INTEGERS
+    elif size == 34 * count and _all_digests(encoded, head):
+        table = _DIGESTS
+    else:
+        column += _keys_one_by_one(encoded)
+        return count
+    # One removal an event is what engines send most; cutting a table costs more than its one row.
+    column += encoded[-8:] if count == 1 else np.frombuffer(encoded, table, count, head)["key"].tobytes()
+    return count
+
+
+def _all_digests(encoded: bytes, head: int) -> bool:
+    return not (encoded[head::34].translate(None, b"\xc4") or encoded[head + 1 :: 34].translate(None, b"\x20"))
+
+
+def _keys_one_by_one(encoded: bytes) -> bytes:
+    hashes = read_anything(encoded)
+    if not isinstance(hashes, list):
+        return b""
+    return b"".join(key_of(value).to_bytes(8, "big") for value in hashes)
