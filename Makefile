@@ -28,7 +28,7 @@ drift: setup
 $(STAMP): .ci/requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "whymiss needs Python >= 3.11; name one with: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	echo "$(PYTHON) cannot make a virtual environment: install its venv package (on Debian: python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --requirement .ci/requirements.lock
