@@ -1,0 +1,194 @@
+"""What the ledger knows, and what may be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from .words import Reason, Removal, Residency, Tier
+
+
+class StreamId(msgspec.Struct, frozen=True, order=True):
+    """One publisher's record: a worker and its data-parallel rank."""
+
+    worker: str
+    rank: int
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record says of one block at one position."""
+
+    state: Residency
+    at_unix_nanos: int | None = None
+    """Time of the operation that made it so, on the stream's clock."""
+    removal: Removal | None = None
+    ordinal: int | None = None
+    """Ordinal of that operation's event in its stream."""
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """The identity of one block as its first store described it.
+
+    ``tokens`` is the keyed digest of the block's own token ids, ``prefix`` that of all tokens from
+    block 0 to its end, ``extras`` that of the extra keys from block 0 to its end; all three are
+    ``None`` where a store did not carry them. ``depth`` counts from 0.
+    """
+
+    key: int
+    parent: int | None
+    depth: int
+    tokens: int | None = None
+    prefix: int | None = None
+    extras: int | None = None
+    kinds: tuple[str, ...] = ()
+
+
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """One event that stored blocks of the dense group on the device, in chain order.
+
+    ``start`` is the depth of ``keys[0]`` and ``None`` where its parent is not known. ``position``
+    is where the lookup of the request that stored them stood: before the first event that the
+    request caused, its own removals included (they precede its stores in the batch).
+    """
+
+    keys: tuple[int, ...]
+    start: int | None
+    parent: int | None
+    position: int
+    unix_nanos: int
+    """The publisher's time of the batch."""
+    reported: bool = False
+    """All of it was resident already and the event carried a session: a re-announcement."""
+    parent_tail_unix_nanos: int | None = None
+    """When the parent was stored as the last block of an event, if it was: a tail that a running
+    request may still be extending while it decodes."""
+
+
+class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one KV-cache group: ``kind`` is vLLM's ``kv_cache_spec_kind``."""
+
+    group: int
+    kind: str = ""
+    block_size: int | None = None
+    window: int | None = None
+    """Sliding window in tokens."""
+
+    @property
+    def dense(self) -> bool:
+        """Whether a hit needs every block from 0 on, and not only the last ones."""
+        return self.kind in DENSE_KINDS
+
+
+DENSE_KINDS = frozenset({"", "full_attention", "mla_attention", "sink_full_attention", "unknown"})
+
+
+class Hole(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of a stream's time that the record does not cover, and why."""
+
+    after_unix_nanos: int
+    until_unix_nanos: int
+    reason: Reason
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a record can be trusted between two moments.
+
+    ``begins_unix_nanos`` is where the unbroken record starts, ``from_birth`` whether it starts
+    with the publisher's first event, ``confirmed_unix_nanos`` the time of the newest batch.
+    """
+
+    holes: tuple[Hole, ...]
+    begins_unix_nanos: int
+    from_birth: bool
+    confirmed_unix_nanos: int
+
+
+class LedgerView(Protocol):
+    """What attribution may ask of the ledger.
+
+    A *position* is the number of a stream's events that had happened: the state at position ``p``
+    is that before event ordinal ``p``. Ordinals count events (not blocks) from 0 in the order in
+    which the publisher numbered them.
+    """
+
+    def streams(self) -> Sequence[StreamId]:
+        """All streams with a record, in a stable order."""
+        ...
+
+    def view_of(self, stream: StreamId) -> Sequence[StreamId]:
+        """The other streams that serve the same model and hash family."""
+        ...
+
+    def block_size(self, stream: StreamId) -> int | None:
+        """Tokens a block of the stream's dense group, or ``None`` before the first store."""
+        ...
+
+    def match_unit(self, stream: StreamId) -> int | None:
+        """Tokens a match unit: the least common multiple of the groups' block sizes."""
+        ...
+
+    def groups(self, stream: StreamId) -> Sequence[GroupSpec]:
+        """The stream's KV-cache groups, the dense one first."""
+        ...
+
+    def position_at(self, stream: StreamId, unix_nanos: int) -> int:
+        """The position after all batches that the stream published at or before a time."""
+        ...
+
+    def confirmed_position(self, stream: StreamId, unix_nanos: int) -> int | None:
+        """The position after the first batch published later than a time; ``None`` while there is none.
+
+        vLLM publishes a reset with its next step, so a record is only known to hold at a time
+        once a later batch has arrived.
+        """
+        ...
+
+    def as_of(
+        self,
+        stream: StreamId,
+        keys: Sequence[int],
+        position: int,
+        *,
+        tier: Tier = Tier.DEVICE,
+        group: int | None = None,
+    ) -> Sequence[Fact]:
+        """For each key what the record says at a position; ``group`` None is the dense group."""
+        ...
+
+    def touched(self, stream: StreamId, key: int, first: int, last: int) -> bool:
+        """Whether an event in ``[first, last)`` stored, removed or cleared the key."""
+        ...
+
+    def tiers(self, stream: StreamId) -> Sequence[Tier]:
+        """Tiers below the device for which the stream has published anything."""
+        ...
+
+    def stores_between(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
+        """Dense device stores published in ``(after, until]``, in order."""
+        ...
+
+    def block(self, stream: StreamId, key: int) -> Block | None:
+        """The identity of a block that the record has seen stored."""
+        ...
+
+    def children(self, stream: StreamId, parent: int | None, position: int) -> Sequence[int]:
+        """Blocks first stored under a parent (``None``: roots) before a position."""
+        ...
+
+    def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
+        """Other blocks, resident at a position, whose tokens from block 0 to their end are the same."""
+        ...
+
+    def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
+        """How many of ``keys[1:]`` have the own tokens of a sibling chain's block at the same depth.
+
+        ``keys[0]`` is the first missed block. Only leading-sibling chains that were stored before
+        ``position`` count. The result is the largest number over all siblings.
+        """
+        ...
+
+    def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
+        """The holes that touch an interval, and the bounds of the record around it."""
+        ...

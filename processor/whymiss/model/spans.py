@@ -1,0 +1,188 @@
+"""What spans say: the fields that dialects read, and the requests that spans make up."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+import msgspec
+
+from .words import Role
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """The resource and scope that a span came in, as bytes, so that it can leave in the same ones.
+
+    ``resource`` is the encoded ``ResourceSpans`` without its ``scope_spans``; ``scope`` the
+    encoded ``ScopeSpans`` without its ``spans``. Two equal envelopes may share one group.
+    """
+
+    resource: bytes
+    scope: bytes
+
+
+class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine request as the engine's own span describes it.
+
+    ``queue_seconds``, ``first_token_seconds`` and ``prefill_seconds`` bound the lookup in time:
+    it took place not before start + queue and not after start + first token - prefill.
+    """
+
+    request_id: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    queue_seconds: float | None = None
+    first_token_seconds: float | None = None
+    prefill_seconds: float | None = None
+    choices: int = 1
+    model: str | None = None
+    prefill_only: bool = False
+    decode_only: bool = False
+
+
+class Lookup(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefix-cache lookup seen inside the engine: the input contract ``prefix_cache.lookup.*``.
+
+    ``expected_keys`` is the chain of block keys of the prompt's full blocks, from block 0.
+    ``present`` says whether the first missed block was in the pool at the lookup.
+    """
+
+    request_id: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    block_size: int | None = None
+    match_unit: int | None = None
+    first_miss_key: int | None = None
+    expected_keys: tuple[int, ...] = ()
+    extra_key_kinds: tuple[str, ...] | None = None
+    local_hit_tokens: int | None = None
+    external_hit_tokens: int | None = None
+    sparse_lost_tokens: int | None = None
+    disabled: bool = False
+    speculative: bool = False
+    present: bool | None = None
+    preempted: bool = False
+    event_seq: int | None = None
+
+
+class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a router decided and promised: the input contract ``prefix_cache.route.*``."""
+
+    request_id: str | None = None
+    worker: str | None = None
+    rank: int | None = None
+    predicted_blocks: int | None = None
+    best_worker: str | None = None
+    best_blocks: int | None = None
+    index_version: str | None = None
+    reason: str | None = None
+    pinned: bool = False
+    prefix_aware: bool | None = None
+    model: str | None = None
+
+
+class OffloadOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What an offload tier found and delivered: the input contract ``prefix_cache.offload.*``."""
+
+    request_id: str | None = None
+    found_blocks: int | None = None
+    loaded_blocks: int | None = None
+    status: str | None = None
+    tier: str | None = None
+
+
+class GatewayUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts that a gateway or SDK repeats from the engine's response."""
+
+    request_id: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    model: str | None = None
+
+
+Evidenced: TypeAlias = EngineRequest | Lookup | RouteDecision | OffloadOutcome | GatewayUsage
+
+
+class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a resource says about the process that emitted its spans.
+
+    ``attributes`` holds all of its string attributes, for the operator's own mapping.
+    """
+
+    attributes: tuple[tuple[str, str], ...] = ()
+
+    service_name: str | None = None
+    instance_id: str | None = None
+    pod_name: str | None = None
+    pod_ip: str | None = None
+    pod_uid: str | None = None
+    namespace: str | None = None
+    host: str | None = None
+    worker: str | None = None
+    rank: int | None = None
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed span: its bytes and the few fields that its dialect read."""
+
+    raw: bytes
+    envelope: Envelope
+    trace_id: bytes
+    span_id: bytes
+    parent_span_id: bytes
+    start_unix_nanos: int
+    end_unix_nanos: int
+    flags: int
+    trace_state: str
+    role: Role
+    dialect: str
+    says: tuple[Evidenced, ...]
+    resource: ResourceIdentity
+    linked_trace_ids: tuple[bytes, ...] = ()
+    sensitive: tuple[str, ...] = ()
+    """Names of attributes of the span that must not leave."""
+
+
+_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
+_CHILD = re.compile(r"^\d+_")
+
+
+def request_ids(span: Span) -> tuple[str, ...]:
+    """The ids under which a span's request may be known, most exact first.
+
+    vLLM's engine core appends ``-`` and eight hex digits to the external id and puts ``n_`` before
+    the ids of the children of one request.
+    """
+    found: dict[str, None] = {}
+    for said in span.says:
+        exact = said.request_id
+        if exact:
+            plain = _CHILD.sub("", exact)
+            for spelling in (exact, plain, _SUFFIX.sub("", plain)):
+                found.setdefault(spelling, None)
+    return tuple(found)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """The spans of one engine request: at least an engine's span or a lookup."""
+
+    engine: Span | None = None
+    lookup: Span | None = None
+    routes: tuple[Span, ...] = ()
+    offloads: tuple[Span, ...] = ()
+    gateways: tuple[Span, ...] = ()
+
+    @property
+    def subject(self) -> Span:
+        """The span that carries the verdict."""
+        chosen = self.engine or self.lookup
+        assert chosen is not None, "a request has an engine span or a lookup"
+        return chosen
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """All spans of the request, each once."""
+        several = (self.engine, self.lookup, *self.routes, *self.offloads, *self.gateways)
+        unique = {(span.trace_id, span.span_id): span for span in several if span is not None}
+        return tuple(unique.values())
