@@ -1,0 +1,65 @@
+"""KV-event messages on their way into the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import BadInput
+from ..ledger.decode import decode_batch
+from ..ledger.digests import Digester
+from ..ledger.events import KvBatch
+from ..ledger.fleet import Accepted, Arrival, Delivery, Ledger
+from ..ledger.frames import EndOfReplay, parse_frames, worker_of_topic
+from ..measures import Measures
+from ..model import SECOND, StreamId
+from .ports import KvOutcome, KvSource
+
+
+class EventIntake:
+    """Reads messages, names their stream, and counts what became of them."""
+
+    def __init__(self, ledger: Ledger, digester: Digester, measures: Measures, *, tokens: bool) -> None:
+        self._ledger = ledger
+        self._digester = digester
+        self._measures = measures
+        self._tokens = tokens
+        self.connectors: set[str] = set()
+        """Workers that load blocks from elsewhere, as the operator said of their sources."""
+
+    def take(
+        self, source: KvSource, frames: Sequence[bytes], received_unix_nanos: int, now: float, *, replayed: bool
+    ) -> KvOutcome:
+        """Take one ZMQ message of a publisher: topic, sequence number, payload."""
+        try:
+            frame = parse_frames(frames)
+            if isinstance(frame, EndOfReplay):
+                return KvOutcome(kind="end")
+            batch = decode_batch(frame.payload, self._digester, tokens=self._tokens)
+        except BadInput:
+            self._measures.count("whymiss.ledger.bad_events", source=source.name)
+            return KvOutcome(kind="bad")
+        named = worker_of_topic(frame.topic)
+        worker = source.worker or named.worker or source.name
+        rank = source.rank if source.rank is not None else (batch.rank if batch.rank is not None else named.rank)
+        if source.kv_connector:
+            self.connectors.add(worker)
+        delivery = Delivery(now=now, model=source.model or named.model, can_replay=source.can_replay, replayed=replayed)
+        accepted = self._ledger.accept(StreamId(worker, rank or 0), frame.seq, batch, delivery)
+        self._count(source, accepted, batch)
+        lag = (received_unix_nanos - batch.unix_nanos) / SECOND
+        self._measures.gauge("whymiss.ledger.lag", max(0.0, lag), source=source.name)
+        return KvOutcome(
+            kind=accepted.arrival.value, missing_first=accepted.missing_first, missing_last=accepted.missing_last
+        )
+
+    def _count(self, source: KvSource, accepted: Accepted, batch: KvBatch) -> None:
+        if accepted.arrival is Arrival.DUPLICATE:
+            return
+        self._measures.count("whymiss.ledger.events", batch.count, source=source.name)
+        self._measures.count("whymiss.ledger.blocks", accepted.operations, source=source.name)
+        if batch.bad_events:
+            self._measures.count("whymiss.ledger.bad_events", batch.bad_events, source=source.name)
+        if accepted.arrival is Arrival.GAP:
+            self._measures.count("whymiss.ledger.gaps", source=source.name)
+        if accepted.arrival is Arrival.RESTARTED:
+            self._measures.count("whymiss.ledger.restarts", source=source.name)
