@@ -10,7 +10,7 @@ from ..attribution import Policy, agree, decide
 from ..config import Config
 from ..evidence.facts import FactFinder
 from ..evidence.grouping import engine_says, lookup_says
-from ..evidence.reading import Reader, Readings
+from ..evidence.reading import Reader
 from ..evidence.recent import RecentRequests
 from ..evidence.workers import Workers
 from ..model import (
@@ -24,6 +24,25 @@ from ..model import (
     Span,
     Verdict,
 )
+
+LOCAL_CAUSES = frozenset(
+    {
+        Cause.SPARSE_RETENTION,
+        Cause.SPECULATIVE_REPLAY,
+        Cause.LOOKUP_FAILURE,
+        Cause.TIER_UNREACHABLE,
+        Cause.ROUTING_MISS,
+        Cause.EVICTED,
+        Cause.EVICTED_ELSEWHERE,
+        Cause.EXTRA_KEY_MISMATCH,
+        Cause.IDENTITY_MISMATCH,
+        Cause.TOKEN_DIVERGENCE,
+        Cause.NEW_CONTENT,
+        Cause.NO_RECENT_MATCH,
+    }
+)
+"""Causes that a local miss has. What a connector loads is stored like what was computed, so on an engine
+with one they stand only if the engine says how much it loaded."""
 
 
 class Judge:
@@ -55,13 +74,14 @@ class Judge:
         """The verdict of a request; ``shed`` says that it was let go before its hold ended."""
         resolved = self._workers.resolve(request, self._ledger)
         readings = self._reader.read(request, resolved.streams, resolved.gap, reported_cached(request))
-        if resolved.worker in self._connectors:
-            readings = _without_connector_guesses(request, readings)
         if not readings.readings:
             facts = [self._facts.bare(request, readings.grade, readings.gap, readings.block_size)]
         else:
             facts = [self._facts.of(request, one, readings.grade, readings.gap) for one in readings.readings]
         verdict = agree([decide(one, self._policy) for one in facts])
+        if verdict.cause in LOCAL_CAUSES and resolved.worker in self._connectors and not _tells_loads(request):
+            facts = [self._facts.bare(request, Grade.NONE, Reason.NO_CACHED_TOKENS, readings.block_size)]
+            verdict = decide(msgspec.structs.replace(facts[0], cached_tokens=None), self._policy)
         if verdict.worker is None and resolved.worker is not None:
             rank = resolved.streams[0].rank if len(resolved.streams) == 1 else None
             verdict = msgspec.structs.replace(verdict, worker=resolved.worker, rank=rank)
@@ -70,17 +90,10 @@ class Judge:
         return verdict
 
 
-def _without_connector_guesses(request: Request, readings: Readings) -> Readings:
-    """What a connector loads is stored like what was computed, so local evidence does not show the hit.
-
-    A full local hit stays one; anything less may have been loaded, unless the engine says how much was.
-    """
+def _tells_loads(request: Request) -> bool:
+    """Whether the engine says how much it loaded from outside."""
     looked = lookup_says(request.lookup)
-    if looked is not None and looked.external_hit_tokens is not None:
-        return readings
-    if all(not reading.chain for reading in readings.readings):
-        return readings
-    return msgspec.structs.replace(readings, readings=(), grade=Grade.NONE, gap=Reason.NO_CACHED_TOKENS)
+    return looked is not None and looked.external_hit_tokens is not None
 
 
 def reported_cached(request: Request) -> int | None:

@@ -45,7 +45,14 @@ class Replay:
         begin = min((part[0].received_unix_nanos for part in (recording.otlp, recording.kv_events) if part), default=0)
         self.pipeline = Pipeline(config, process_key=PROCESS_KEY, start_unix_nanos=begin)
         self.pipeline.judged = []
-        self._source = KvSource(name="recording", can_replay=bool(recording.replay))
+        told = config.kv_events.sources
+        self._source = KvSource(
+            name="recording",
+            worker=told[0].worker if len(told) == 1 else None,
+            model=told[0].model if len(told) == 1 else None,
+            kv_connector=any(source.kv_connector for source in told),
+            can_replay=bool(recording.replay),
+        )
         self.outgoing: list[Redacted] = []
         self.problems: list[str] = []
 
