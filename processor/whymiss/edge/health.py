@@ -1,0 +1,57 @@
+"""Alive and ready, for probes. Neither ever depends on the next hop.
+
+A replica that restarts because its backend is down loses what it holds and helps nobody.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from aiohttp import web
+
+from .web import Site
+
+
+class Status(StrEnum):
+    """How far the service is."""
+
+    STARTING = "starting"
+    OK = "ok"
+    STOPPING = "stopping"
+
+
+class Health:
+    """Answers ``/livez`` (200 as long as the event loop turns), ``/readyz`` and ``/`` (503 unless `Status.OK`).
+
+    Start it before everything else and stop it last, so that both ends are visible.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._status = Status.STARTING
+        self._site = Site(endpoint, {"/": self._ready, "/readyz": self._ready, "/livez": self._alive})
+
+    def set_status(self, status: Status) -> None:
+        """Tell the next probe."""
+        self._status = status
+
+    async def start(self) -> None:
+        """Listen. Raises `OSError` where the address cannot be had."""
+        await self._site.start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._site.stop()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, after `start`."""
+        return self._site.port
+
+    async def _ready(self, _: web.Request) -> web.StreamResponse:
+        return self._answer(200 if self._status is Status.OK else 503)
+
+    async def _alive(self, _: web.Request) -> web.StreamResponse:
+        return self._answer(200)
+
+    def _answer(self, code: int) -> web.StreamResponse:
+        return web.json_response({"status": self._status}, status=code)

@@ -1,0 +1,255 @@
+"""Metrics over real loopback sockets: scraped by a client, pushed to a receiver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import aiohttp
+import grpc
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from prometheus_client.openmetrics import parser
+
+from whymiss.config import TelemetryConfig
+from whymiss.edge.telemetry import Collect, MetricsServer, OtlpMetricsPush, Temporality, own_resource, resident_bytes
+from whymiss.measures import Measures, MetricSnapshot
+
+RESOURCE = own_resource()
+METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+
+
+def measures() -> Measures:
+    return Measures(dimensions=(), values_max=100, series_max=2000, start_unix_nanos=1)
+
+
+def late_spans(request: ExportMetricsServiceRequest) -> list[int]:
+    metrics = request.resource_metrics[0].scope_metrics[0].metrics
+    return [point.as_int for one in metrics if one.name == "whymiss.spans.late" for point in one.sum.data_points]
+
+
+class Receiver:
+    """An OTLP/HTTP server that answers with the given codes in turn, the last one for ever."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = list(codes)
+        self.requests: list[ExportMetricsServiceRequest] = []
+        self.arrived = asyncio.Condition()
+
+    async def export(self, request: web.Request) -> web.Response:
+        received = ExportMetricsServiceRequest.FromString(await request.read())
+        async with self.arrived:
+            self.requests.append(received)
+            self.arrived.notify_all()
+        code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+        return web.Response(status=code, content_type="application/x-protobuf")
+
+    async def seen(self, number: int) -> None:
+        async with asyncio.timeout(20), self.arrived:
+            await self.arrived.wait_for(lambda: len(self.requests) >= number)
+
+
+@asynccontextmanager
+async def served(receiver: Receiver) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/metrics", receiver.export)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def push_to(
+    endpoint: str,
+    collect: Collect,
+    *,
+    protocol: Literal["grpc", "http/protobuf"] = "http/protobuf",
+    interval_seconds: float = 3600,
+    temporality: Temporality = "cumulative",
+) -> OtlpMetricsPush:
+    config = TelemetryConfig(otlp_endpoint=endpoint, otlp_protocol=protocol, otlp_interval_seconds=interval_seconds)
+    return OtlpMetricsPush(config, collect, RESOURCE, temporality=temporality)
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [("", "text/plain"), ("application/openmetrics-text;version=1.0.0", "application/openmetrics-text")],
+)
+def test_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str) -> None:
+    async def run() -> tuple[str, str]:
+        seen = measures()
+        seen.count("whymiss.spans.claimed", 3, dialect="vllm")
+        server = MetricsServer("127.0.0.1:0", seen.snapshot, RESOURCE)
+        await server.start()
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url, headers={"Accept": accept}) as response:
+            answer = response.headers["Content-Type"], await response.text()
+        await server.stop()
+        return answer
+
+    given_type, text = asyncio.run(run())
+    assert given_type.startswith(content_type)
+    assert 'whymiss_spans_claimed_total{dialect="vllm"} 3.0' in text
+    if accept:
+        metrics = parser.text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        assert {metric.name for metric in metrics} >= {"target", "whymiss_spans_claimed"}
+
+
+def test_scrape_is_compressed_on_request() -> None:
+    async def run() -> str | None:
+        server = MetricsServer("127.0.0.1:0", measures().snapshot, RESOURCE)
+        await server.start()
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, headers={"Accept-Encoding": "gzip"}) as response,
+        ):
+            await response.read()
+            encoding = response.headers.get("Content-Encoding")
+        await server.stop()
+        return encoding
+
+    assert asyncio.run(run()) == "gzip"
+
+
+def test_stop_pushes_once_more() -> None:
+    async def run() -> list[ExportMetricsServiceRequest]:
+        receiver, seen = Receiver(200), measures()
+        async with served(receiver) as endpoint:
+            push = push_to(endpoint, seen.snapshot)
+            await push.start()
+            seen.count("whymiss.spans.late", 5)
+            await push.stop()
+            await push.stop()
+        return receiver.requests
+
+    (request,) = asyncio.run(run())
+    assert late_spans(request) == [5]
+    resource = {pair.key: pair.value.string_value for pair in request.resource_metrics[0].resource.attributes}
+    assert resource == RESOURCE
+
+
+def test_push_is_periodic() -> None:
+    async def run() -> int:
+        receiver = Receiver(200)
+        async with served(receiver) as endpoint:
+            push = push_to(endpoint, measures().snapshot, interval_seconds=0.001)
+            await push.start()
+            await receiver.seen(3)
+            await push.stop()
+        return len(receiver.requests)
+
+    assert asyncio.run(run()) >= 4
+
+
+@pytest.mark.parametrize(("temporality", "known"), [("delta", sum), ("cumulative", max)])
+def test_push_that_is_refused_is_made_good_by_the_next(
+    temporality: Temporality, known: Callable[[list[int]], int]
+) -> None:
+    async def run() -> list[int]:
+        receiver, seen = Receiver(400, 200), measures()
+        async with served(receiver) as endpoint:
+            push = push_to(endpoint, seen.snapshot, interval_seconds=0.001, temporality=temporality)
+            seen.count("whymiss.spans.late", 2)
+            await push.start()
+            await receiver.seen(2)
+            seen.count("whymiss.spans.late", 1)
+            await push.stop()
+        return [told for request in receiver.requests for told in late_spans(request)]
+
+    refused, *delivered = asyncio.run(run())
+    assert (refused, known(delivered)) == (2, 3)
+
+
+def test_push_without_news_is_not_sent() -> None:
+    async def run() -> int:
+        receiver = Receiver(200)
+        async with served(receiver) as endpoint:
+            push = push_to(endpoint, measures().snapshot, temporality="delta")
+            await push.start()
+            await push.stop()
+        return len(receiver.requests)
+
+    assert asyncio.run(run()) == 0
+
+
+def test_collecting_that_fails_does_not_end_the_pushes() -> None:
+    async def run() -> int:
+        receiver, seen = Receiver(200), measures()
+        failures = iter([ValueError("once")])
+
+        def collect(reader: str | None) -> tuple[MetricSnapshot, ...]:
+            for failure in failures:
+                raise failure
+            return seen.snapshot(reader)
+
+        async with served(receiver) as endpoint:
+            push = push_to(endpoint, collect, interval_seconds=0.001)
+            await push.start()
+            await receiver.seen(1)
+            await push.stop()
+        return len(receiver.requests)
+
+    assert asyncio.run(run()) >= 1
+
+
+def test_stop_does_not_wait_for_a_receiver_that_is_away() -> None:
+    async def run() -> float:
+        async with served(Receiver(200)) as endpoint:
+            away = endpoint
+        push = push_to(away, measures().snapshot)
+        await push.start()
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await push.stop(patience_seconds=0.05)
+        return loop.time() - before
+
+    assert asyncio.run(run()) < 5
+
+
+def test_grpc_receiver_gets_the_same() -> None:
+    received: list[ExportMetricsServiceRequest] = []
+
+    def export(request: ExportMetricsServiceRequest, _: grpc.ServicerContext) -> ExportMetricsServiceResponse:
+        received.append(request)
+        return ExportMetricsServiceResponse()
+
+    service, method = METHOD.strip("/").split("/")
+    server = grpc.server(ThreadPoolExecutor(1))
+    handlers = {
+        method: grpc.unary_unary_rpc_method_handler(
+            export,
+            request_deserializer=ExportMetricsServiceRequest.FromString,
+            response_serializer=ExportMetricsServiceResponse.SerializeToString,
+        )
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    async def run() -> None:
+        seen = measures()
+        seen.count("whymiss.spans.late", 4)
+        push = push_to(f"http://127.0.0.1:{port}", seen.snapshot, protocol="grpc")
+        await push.start()
+        await push.stop()
+
+    asyncio.run(run())
+    server.stop(None).wait()
+    assert [*map(late_spans, received)] == [[4]]
+
+
+def test_every_process_is_another_instance() -> None:
+    assert own_resource()["service.instance.id"] != own_resource()["service.instance.id"]
+
+
+def test_resident_memory_is_that_of_a_python_process() -> None:
+    assert 5_000_000 < resident_bytes() < 50_000_000_000
