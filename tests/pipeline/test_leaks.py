@@ -107,7 +107,8 @@ def test_no_planted_key_salt_or_token_leaves(chain: list[bytes], ids: list[int],
     assert left
     everything = b"".join(item.body for item in left)
     everything += repr(flow.measures.snapshot()).encode() + accepted.message.encode()
-    for secret in [*chain, *ids, salt]:
+    secrets: list[bytes | str | int] = [*chain, *ids, salt]
+    for secret in secrets:
         for form in spellings(secret):
             assert form not in everything
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.recordings.plays import Row, api_cached_tokens, folder, label_of, rows
-from tests.recordings.test_stock import COLD, STOCK
+from tests.recordings.test_stock import COLD, STOCK, Expected
 from whymiss.tools.recording import Recording
 from whymiss.tools.replay import Replay, default_config
 
 # What the engine itself saw settles what events left open in STOCK.
-SETTLED = {
+SETTLED: dict[str, Expected] = {
     "session": ("none", "", 0),
     # The request opted out; the 8 blocks that were resident would have hit.
     "skip-read": ("cache_disabled", "", 256),
@@ -31,7 +31,7 @@ def test_direct_evidence_names_every_cause(label: str) -> None:
 
 
 def test_direct_evidence_tells_children_apart() -> None:
-    children = sorted((row["cached_tokens"], row["cause"]) for row in rows("03") if label_of(row) == "n2")  # type: ignore[type-var]
+    children = sorted((int(row["cached_tokens"] or 0), row["cause"]) for row in rows("03") if label_of(row) == "n2")
     assert children == [(0, "no_recent_match"), (96, "none")]
 
 

@@ -6,14 +6,18 @@ engine's own word (the API's cached tokens) is the judge of every named cause.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pytest
 
 from tests.recordings.plays import api_cached_tokens, label_of, rows
 
-COLD = ("no_recent_match", "first_seen", 0)
+Expected: TypeAlias = tuple[str, str, int | None]
+
+COLD: Expected = ("no_recent_match", "first_seen", 0)
 
 # label -> (cause, reason, lost tokens), in the order of the recording
-STOCK = {
+STOCK: dict[str, Expected] = {
     # First traffic of a fresh engine whose events are followed from number 0: nothing like it ever.
     "cold": COLD,
     # All 8 full blocks hit; no event at all, in a record that is unbroken and confirmed later.
@@ -80,7 +84,7 @@ def test_cached_tokens_equal_the_engines_wherever_a_cause_is_named(number: str) 
 def test_children_of_one_request_are_told_apart_by_time_or_not_at_all(number: str) -> None:
     # n = 2: the first child computes 3 blocks, the second finds them (the API sums to 96). The second
     # was scheduled so close to the first's stores that they may be its own.
-    first, second = sorted(row["cause"] for row in rows(number) if label_of(row) == "n2")  # type: ignore[type-var]
+    first, second = sorted(str(row["cause"]) for row in rows(number) if label_of(row) == "n2")
     assert (first, second) == ("no_recent_match", "unknown")
     # Two prompts of equal length: either chain may be the second's, and both mean the same.
     batch = {str(row["request_id"])[-1]: row for row in rows(number) if label_of(row) == "batch-prompt"}
