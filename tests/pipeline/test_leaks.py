@@ -84,17 +84,16 @@ def spans(chain: Sequence[bytes], salt: str, request_id: str) -> bytes:
                 listed.values.add(string_value=key.hex())
         else:
             texts["prefix_cache.lookup.first_miss_key"] = chain[0].hex()
-            texts["prefix_cache.lookup.extra_key_kinds"] = salt
+            texts["prefix_cache.lookup.extra_key_kinds"] = "cache_salt"
             numbers["prefix_cache.lookup.prompt_tokens"] = 4 * len(chain) + 1
             numbers["prefix_cache.lookup.cached_tokens"] = 0
             listed = span.attributes.add(key="prefix_cache.lookup.expected_keys").value.array_value
             for key in chain:
                 listed.values.add(string_value=key.hex())
-        for key, text in texts.items():
-            if key != "prefix_cache.lookup.extra_key_kinds":
-                span.attributes.add(key=key).value.string_value = text
-        for key, number in numbers.items():
-            span.attributes.add(key=key).value.int_value = number
+        for name, text in texts.items():
+            span.attributes.add(key=name).value.string_value = text
+        for name, number in numbers.items():
+            span.attributes.add(key=name).value.int_value = number
     return request.SerializeToString()
 
 

@@ -23,10 +23,13 @@ def verdict(row: Row) -> tuple[object, object, object]:
     return row["cause"], row["reason"], row["lost_tokens"]
 
 
-@pytest.mark.parametrize("label", {**STOCK, **SETTLED})
+OBSERVED: dict[str, Expected] = STOCK | SETTLED
+
+
+@pytest.mark.parametrize("label", OBSERVED)
 def test_direct_evidence_names_every_cause(label: str) -> None:
     (row,) = (row for row in rows("03") if label_of(row) == label)
-    assert verdict(row) == {**STOCK, **SETTLED}[label]
+    assert verdict(row) == OBSERVED[label]
     assert row["evidence"] == "direct"
 
 
