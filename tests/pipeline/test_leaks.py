@@ -90,10 +90,10 @@ def spans(chain: Sequence[bytes], salt: str, request_id: str) -> bytes:
             listed = span.attributes.add(key="prefix_cache.lookup.expected_keys").value.array_value
             for key in chain:
                 listed.values.add(string_value=key.hex())
-        for name, text in texts.items():
-            span.attributes.add(key=name).value.string_value = text
-        for name, number in numbers.items():
-            span.attributes.add(key=name).value.int_value = number
+        for label, text in texts.items():
+            span.attributes.add(key=label).value.string_value = text
+        for label, number in numbers.items():
+            span.attributes.add(key=label).value.int_value = number
     return request.SerializeToString()
 
 

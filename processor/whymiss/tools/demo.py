@@ -27,7 +27,7 @@ from ..errors import BadInput
 from ..model import Attribute
 from ..wire.fields import read_span
 from ..wire.split import split
-from .recording import KvMessage, Recording
+from .recording import KvMessage, OtlpRequest, Recording
 
 RECORDING = Path(__file__).resolve().parents[3] / "tests" / "captures" / "01-vanilla-sha256-bytes"
 SPEED = 20.0
@@ -56,7 +56,7 @@ class Sink:
         self._arrived = asyncio.Condition()
         self._server = grpc.aio.server()
         self.port = self._server.add_insecure_port("127.0.0.1:0")
-        export = grpc.unary_unary_rpc_method_handler(self._export)
+        export: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._export)
         service, _, method = EXPORT.strip("/").partition("/")
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: export}),))
 
@@ -87,14 +87,15 @@ class Sink:
 
 async def _play(recording: Recording, config: Config, publisher: zmq.asyncio.Socket, sink: Sink) -> str:
     """Play the recording against a running service; returns its /metrics text."""
-    expected = sum(raw.count(b"llm_request") for request in recording.otlp for raw in [request.body])
+    expected = sum(request.body.count(b"llm_request") for request in recording.otlp)
     async with Service(config) as service:
         # The subscription arrives when the service is connected: nothing published before is lost.
         async with asyncio.timeout(PATIENCE_SECONDS):
             await publisher.recv()
-        arrivals = sorted([*recording.kv_events, *recording.otlp], key=lambda one: one.received_unix_nanos)
+        arrivals: list[KvMessage | OtlpRequest] = [*recording.kv_events, *recording.otlp]
+        arrivals.sort(key=lambda one: one.received_unix_nanos)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.grpc_port}") as channel:
-            export = channel.unary_unary(EXPORT)
+            export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(EXPORT)
             before = arrivals[0].received_unix_nanos
             for arrival in arrivals:
                 await asyncio.sleep((arrival.received_unix_nanos - before) / 1e9 / SPEED)
@@ -178,7 +179,7 @@ def _show_requests(
 
 
 def _cell(value: Attribute) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None or isinstance(value, bytes) else str(value)
 
 
 def _show_metrics(console: Console, metrics: str) -> None:
@@ -203,7 +204,9 @@ def _show_span(console: Console, spans: Mapping[str, Seen]) -> None:
     if not chosen:
         return
     seen = chosen[0]
-    console.print(f"One span as it left: llm_request {seen.get('gen_ai.request.id')}, trace {seen['trace_id']}\n")
+    console.print(
+        f"One span as it left: llm_request {_cell(seen.get('gen_ai.request.id'))}, trace {_cell(seen['trace_id'])}\n"
+    )
     for key, value in seen.items():
         if key.startswith("prefix_cache."):
-            console.print(f"  {key} = {value}")
+            console.print(f"  {key} = {_cell(value)}")
