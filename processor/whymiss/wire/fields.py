@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import BadInput
 from ..model import Attribute, Envelope
-from .shallow_pb2 import AnyValue, ArrayValue, KeyValue, ResourceEnvelope, ScopeEnvelope, SpanIds
+from .shallow_pb2 import AnyValue, KeyValue, ResourceEnvelope, ScopeEnvelope, SpanIds
 from .shallow_pb2 import Span as SpanMessage
 
 _CACHED_BYTES_MAX = 4096  # of one resource or scope: with 1024 entries each, 8 MiB of keys at the most
@@ -108,7 +108,7 @@ def valid_ids(trace_id: bytes, span_id: bytes) -> bool:
 def is_readable(raw: bytes) -> bool:
     """Tell whether ``read_span`` reads these bytes; about 3 us.
 
-    One span that is not readable makes the next hop refuse the whole request it is in.
+    One span that is not makes the next hop refuse the whole request that it goes out in.
     """
     try:
         SpanMessage.FromString(raw)
@@ -184,16 +184,16 @@ def _value(value: AnyValue) -> Attribute:
         case "bool_value":
             return value.bool_value
         case "array_value":
-            return _strings(value.array_value)
+            return _strings(value.array_value.values)
         case "bytes_value":
             return value.bytes_value
         case _:
             return None
 
 
-def _strings(encoded: bytes) -> list[str] | None:
+def _strings(items: Iterable[AnyValue]) -> list[str] | None:
     strings = []
-    for item in ArrayValue.FromString(encoded).values:
+    for item in items:
         if item.WhichOneof("value") != "string_value":
             return None
         strings.append(_text(item.string_value))

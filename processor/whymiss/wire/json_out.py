@@ -6,7 +6,7 @@ import msgspec
 
 from .encode import delimited, utf8, varint
 
-_RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+_RETRY_TYPE = "type.googleapis.com/google.rpc.RetryInfo"
 _REJECTED = {"traces": "rejectedSpans", "metrics": "rejectedDataPoints", "logs": "rejectedLogRecords"}
 _NANOS = 1_000_000_000
 
@@ -41,11 +41,11 @@ def status_body(code: int, message: str, *, retry_seconds: float | None, as_json
     if retry_seconds is not None:
         seconds, nanos = _duration(retry_seconds)
         delay = f"{seconds}.{nanos:09}".rstrip("0").rstrip(".") if nanos else str(seconds)
-        status["details"] = [{"@type": _RETRY_INFO, "retryDelay": f"{delay}s"}]
+        status["details"] = [{"@type": _RETRY_TYPE, "retryDelay": f"{delay}s"}]
     return msgspec.json.encode(status)
 
 
-def retry_info_bytes(seconds: float) -> bytes:
+def retry_delay_bytes(seconds: float) -> bytes:
     """Encode a ``google.rpc.RetryInfo``: the trailer ``google.rpc.retryinfo-bin`` that Python exporters read."""
     whole, nanos = _duration(seconds)
     return delimited(b"\x0a", _integer(1, whole) + _integer(2, nanos))
@@ -56,7 +56,7 @@ def status_details_bytes(code: int, message: str, retry_seconds: float | None) -
     encoded = _integer(1, code) + _string(b"\x12", message)
     if retry_seconds is None:
         return encoded
-    detail = _string(b"\x0a", _RETRY_INFO) + delimited(b"\x12", retry_info_bytes(retry_seconds))
+    detail = _string(b"\x0a", _RETRY_TYPE) + delimited(b"\x12", retry_delay_bytes(retry_seconds))
     return encoded + delimited(b"\x1a", detail)
 
 

@@ -1,7 +1,7 @@
 """Walk the fields of an encoded message without knowing its schema.
 
 What upb parses can be put back only in upb's order; what is walked can be cut where it stands.
-Accepts what upb accepts: padded varints, any order, unknown fields, groups.
+Accepts what upb accepts: padded varints, any order, unknown fields, groups, even field number 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fields(raw: bytes, begin: int = 0, end: int | None = None) -> list[Field]:
                 at = value + length
             else:
                 at = _skip(raw, tag, at)
-            if at > stop or tag < 8:
+            if at > stop:
                 raise BadInput("malformed protobuf", offset=start)
             found.append((tag, start, value, at))
             start = at
@@ -98,8 +98,6 @@ def _skip_group(raw: bytes, tag: int, at: int) -> int:
     while open_groups:
         start = at
         tag, at = _tag(raw, at)
-        if tag < 8:
-            raise BadInput("malformed protobuf", offset=start)
         kind = tag & 7
         if kind == 4:
             if open_groups.pop() != tag - 1:
