@@ -13,19 +13,20 @@ from ..errors import BadInput
 from .digests import BLOCK_TOKENS_MAX, Digester, append_tokens
 from .events import Cleared, Event, ExtraKey, Keys, KvBatch, Removed, Stored
 from .extras import ExtrasReader
-from .keys import append_keys, array_header, key_of, read_anything
-from .media import tier_of
+from .keys import append_keys, array_header, key_of
+from .media import place_of
+from .removals import Run
 from .shapes import (
     NIL,
     NOTHING,
+    Found,
     Lost,
     Shape,
-    Unknown,
     WireCleared,
+    WireEvent,
     WireRemoved,
     WireStored,
     WireStoredUnread,
-    read_event,
 )
 
 _GROUPS = range(1 << 16)
@@ -59,101 +60,97 @@ class _RemovedSlot(msgspec.Struct, gc=False):
 class Columns:
     """Takes a batch's events in order; ``batch`` ends it. Use one a batch."""
 
-    def __init__(self, digester: Digester, *, lost: bool = False) -> None:
+    def __init__(self, digester: Digester, *, tokens: bool, lost: bool = False) -> None:
+        self.bad_events = 0
         self._digester = digester
+        self._digests_tokens = tokens
         self._extras = ExtrasReader(digester)
         self._slots: list[_StoredSlot | _RemovedSlot | Cleared] = []
         self._keys = bytearray()
         self._at = array("Q")
         self._tokens: dict[int, array[int]] = {}
         self._lost = lost
-        self._bad = 0
         self._unknown = 0
 
-    def add(self, index: int, wire: WireStored | WireStoredUnread | WireRemoved | WireCleared) -> None:
-        """Take an event of the usual shape."""
-        try:
-            if isinstance(wire, WireRemoved):
-                self._remove(index, wire)
-            elif isinstance(wire, WireCleared):
-                self._slots.append(Cleared(index=index, tier=tier_of(wire.medium)[0]))
-            else:
-                self._store(index, wire, token_width=1, described=wire.lora_name is not UNSET)
-        except BadInput:
-            self._bad += 1
+    def add(self, index: int, event: WireEvent | Found) -> None:
+        """Take one event. Raises ``BadInput``, and is as before, where it cannot be read."""
+        if isinstance(event, WireRemoved):
+            self._remove(index, event)
+        elif isinstance(event, (WireStored, WireStoredUnread)):
+            self._store(index, event, 1, described=event.lora_name is not UNSET)
+        elif isinstance(event, Shape):
+            self._store(index, event.wire, event.token_width, described=event.described)
+        elif isinstance(event, WireCleared):
+            self._slots.append(Cleared(index=index, tier=place_of(event.medium).tier))
+        elif isinstance(event, Lost):
+            self._lost = True
+        else:
+            self._unknown += 1
 
-    def add_unusual(self, index: int, encoded: bytes) -> None:
-        """Take an event of any other shape, as bytes."""
-        try:
-            found = read_event(encoded)
-            if isinstance(found, Shape):
-                self._store(index, found.wire, token_width=found.token_width, described=found.described)
-            elif isinstance(found, Unknown):
-                self._unknown += 1
-            elif isinstance(found, Lost):
-                self._lost = True
-            else:
-                self.add(index, found)
-        except BadInput:
-            self._bad += 1
+    def add_run(self, run: Run) -> None:
+        """Take a run of removals. Raises ``BadInput``, and is as before, where they cannot be read."""
+        self._remove(run.index, run.first)
+        others = run.count - 1
+        self._keys += run.keys[8:]
+        self._at.frombytes(np.arange(run.index + 1, run.index + 1 + others, dtype=np.uint64).tobytes())
+        last = self._slots[-1]
+        assert isinstance(last, _RemovedSlot), "a removal has just been taken"
+        last.end += others
 
-    def _store(self, index: int, wire: WireStored | WireStoredUnread, *, token_width: int, described: bool) -> None:
-        # All that can fail comes before the columns grow.
+    def _store(self, index: int, wire: WireStored | WireStoredUnread, token_width: int, *, described: bool) -> None:
         size = wire.block_size or 0
         if size < 0 or (wire.group_idx or 0) not in _GROUPS:
             raise BadInput("a block size or a group index is out of range")
         parent = None if wire.parent_block_hash is None else key_of(wire.parent_block_hash)
         tokens = wire.token_ids
-        token_count = _token_count(tokens)
+        count = _length(tokens)
         first = len(self._keys) >> 3
         blocks = append_keys(bytes(wire.block_hashes), self._keys)
         row = size * token_width
-        sparse = size > 0 and token_count > 0 and token_count != blocks * row
+        sparse = size > 0 and count > 0 and count != blocks * row
         own_first = 0
-        if size and blocks and isinstance(tokens, list) and tokens and not sparse and row <= BLOCK_TOKENS_MAX:
-            column = self._tokens.setdefault(row, array("Q"))
-            own_first = len(column) // row
-            append_tokens(tokens, column)
+        aligned = size > 0 and count > 0 and not sparse
+        if aligned and self._digests_tokens and row <= BLOCK_TOKENS_MAX and isinstance(tokens, list):
+            try:
+                own_first = self._append_tokens(tokens, row)
+            except BadInput:
+                del self._keys[first << 3 :]
+                raise
         else:
             row = 0
-        extras, told = self._extras_of(wire, blocks)
-        described = size > 0 and told and (described or extras is not None)
+        extras, readable = self._extras_of(wire, blocks)
+        described = size > 0 and readable and (described or extras is not None)
+        # A placeholder writes 0 where others write nil.
+        parent = parent if size or parent else None
         self._slots.append(
-            _StoredSlot(
-                index,
-                wire,
-                parent if size or parent else None,
-                first,
-                first + blocks,
-                extras,
-                described,
-                sparse,
-                row,
-                own_first,
-            )
+            _StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
         )
+
+    def _append_tokens(self, tokens: list[int], row: int) -> int:
+        column = self._tokens.get(row)
+        if column is None:
+            column = self._tokens[row] = array("Q")
+        first = len(column) // row
+        append_tokens(tokens, column)
+        return first
 
     def _extras_of(
         self, wire: WireStored | WireStoredUnread, blocks: int
     ) -> tuple[list[tuple[ExtraKey, ...]] | None, bool]:
         """The blocks' extra keys, and whether what the event says of them could be read."""
-        extras: list[tuple[ExtraKey, ...]] | None = None
-        beside: list[ExtraKey] = []
-        listed = bytes(wire.extra_keys)
+        adapter = wire.lora_name or None
         try:
-            if listed != NIL:
-                extras = self._extras.listed(listed, wire.lora_name or None, blocks)
-            # Releases that publish no extra keys still name the adapter.
-            elif wire.lora_name:
-                beside.append(self._extras.beside("lora", wire.lora_name))
-            elif wire.lora_id is not None and wire.lora_id > 0:
-                beside.append(self._extras.beside("lora", wire.lora_id))
-            salts = [read_anything(salt) for salt in (wire.cache_salt, wire.additional_salt) if salt is not NOTHING]
-            beside += [self._extras.beside("cache_salt", salt) for salt in salts if salt]
+            if wire.extra_keys is not NOTHING and (listed := bytes(wire.extra_keys)) != NIL:
+                extras = self._extras.listed(listed, adapter, blocks)
+                beside = self._extras.beside(None, None, wire.cache_salt, wire.additional_salt)
+            else:
+                # Releases that publish no extra keys still name the adapter.
+                extras = None
+                beside = self._extras.beside(adapter, wire.lora_id, wire.cache_salt, wire.additional_salt)
         except BadInput:
             return None, False
         if beside:
-            extras = [entry + tuple(beside) for entry in extras or [()] * blocks]
+            extras = [entry + beside for entry in extras or [()] * blocks]
         return extras, True
 
     def _remove(self, index: int, wire: WireRemoved) -> None:
@@ -161,6 +158,8 @@ class Columns:
             raise BadInput("a group index is out of range")
         first = len(self._keys) >> 3
         count = append_keys(bytes(wire.block_hashes), self._keys)
+        if not count:
+            return
         at = self._at
         last = self._slots[-1] if self._slots else None
         if isinstance(last, _RemovedSlot) and _same_place(last.wire, wire):
@@ -201,7 +200,7 @@ class Columns:
             events=events,
             rank=rank,
             count=count,
-            bad_events=self._bad,
+            bad_events=self.bad_events,
             unknown_events=self._unknown,
             lost=self._lost,
             incarnation=incarnation,
@@ -209,7 +208,7 @@ class Columns:
         )
 
 
-def _token_count(tokens: list[int] | Raw | None) -> int:
+def _length(tokens: list[int] | Raw | None) -> int:
     if isinstance(tokens, list):
         return len(tokens)
     return 0 if tokens is None else array_header(bytes(tokens))[0]
@@ -224,43 +223,38 @@ def _same_place(one: WireRemoved, other: WireRemoved) -> bool:
     )
 
 
+# By position: naming eighteen arguments takes longer than all else that an event of one block needs.
 def _stored(slot: _StoredSlot, keys: Keys, digests: dict[int, Keys]) -> Stored:
-    wire, blocks = slot.wire, slot.end - slot.first
-    remote = wire.locality is not None and wire.locality.upper() == "REMOTE"
-    tier, medium = tier_of(wire.medium, remote=remote)
+    wire, first, end = slot.wire, slot.first, slot.end
+    own = None
+    if slot.token_row:
+        own = digests[slot.token_row][slot.own_first : slot.own_first + end - first]
+    tier, medium, remote = place_of(wire.medium, wire.locality)
     size = wire.block_size or 0
     return Stored(
-        index=slot.index,
-        keys=keys[slot.first : slot.end],
-        parent=slot.parent,
-        block_size=size,
-        own=digests[slot.token_row][slot.own_first : slot.own_first + blocks] if slot.token_row else None,
-        tier=tier,
-        medium=medium,
-        group=wire.group_idx or 0,
-        kind=wire.kv_cache_spec_kind or "",
-        sliding_window=wire.kv_cache_spec_sliding_window,
-        lora_name=wire.lora_name or None,
-        extras=slot.extras,
-        described=slot.described,
-        sparse=slot.sparse,
-        session=bytes(wire.session_id) != NIL,
-        placeholder=not size,
-        remote=remote,
-        ownership=wire.ownership,
+        slot.index,
+        keys[first:end],
+        slot.parent,
+        size,
+        own,
+        tier,
+        medium,
+        wire.group_idx or 0,
+        wire.kv_cache_spec_kind or "",
+        wire.kv_cache_spec_sliding_window,
+        wire.lora_name or None,
+        slot.extras,
+        slot.described,
+        slot.sparse,
+        wire.session_id is not NOTHING and bytes(wire.session_id) != NIL,
+        size == 0,
+        remote,
+        wire.ownership,
     )
 
 
 def _removed(slot: _RemovedSlot, keys: Keys, at: npt.NDArray[np.int64]) -> Removed:
-    wire, count = slot.wire, slot.end - slot.first
-    remote = wire.locality is not None and wire.locality.upper() == "REMOTE"
-    tier, medium = tier_of(wire.medium, remote=remote)
-    return Removed(
-        keys=keys[slot.first : slot.end],
-        at=at[slot.at_first : slot.at_first + count],
-        tier=tier,
-        medium=medium,
-        group=wire.group_idx,
-        remote=remote,
-        ownership=wire.ownership,
-    )
+    wire, first, end = slot.wire, slot.first, slot.end
+    tier, medium, remote = place_of(wire.medium, wire.locality)
+    at = at[slot.at_first : slot.at_first + end - first]
+    return Removed(keys[first:end], at, tier, medium, wire.group_idx, remote, wire.ownership)

@@ -17,26 +17,28 @@ from ..errors import BadInput
 from .columns import Columns
 from .digests import Digester
 from .events import KvBatch
-from .frames import EndOfReplay, Frame, TopicName, parse_frames, worker_of_topic
-from .keys import DECODE_ERRORS, key_of, read_anything, read_array
-from .shapes import WireBatch, WireBatchUnread, WireCleared, WireRemoved, WireStored, WireStoredUnread
-
-__all__ = [
-    "Digester",
-    "EndOfReplay",
-    "Frame",
-    "TopicName",
-    "decode_batch",
-    "key_of",
-    "parse_frames",
-    "worker_of_topic",
-]
+from .keys import DECODE_ERRORS, array_header, read_anything, read_array
+from .removals import Run, split_runs
+from .shapes import (
+    Found,
+    WireBatch,
+    WireBatchUnread,
+    WireCleared,
+    WireEvent,
+    WireRemoved,
+    WireStored,
+    WireStoredUnread,
+    read_event,
+)
 
 _MILLISECONDS_FROM = 1e11
 # What an int64 of nanoseconds holds: the year 2262.
 _UNIX_SECONDS_MAX = 9.2e9
 _RANKS_MAX = 1 << 20
 _MAP_HEADERS = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+
+_REMOVALS_FROM = 8
+"""Events from which a batch may be read as runs."""
 
 _batch = msgspec.msgpack.Decoder(WireBatch)
 _batch_unread = msgspec.msgpack.Decoder(WireBatchUnread)
@@ -50,29 +52,62 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True) -> 
 
     Raises ``BadInput`` where the payload as a whole is not a batch of events.
     """
-    batch: WireBatch | WireBatchUnread
+    if not _mostly_removals(payload):
+        batch: WireBatch | WireBatchUnread
+        try:
+            batch = _batch.decode(payload) if tokens else _batch_unread.decode(payload)
+        except DECODE_ERRORS:
+            pass
+        else:
+            return _of_usual_shape(batch, digester, tokens=tokens)
+    return _one_by_one(payload, digester, tokens=tokens)
+
+
+def _mostly_removals(payload: bytes) -> bool:
+    # Guessed from the bytes an event in [float, [event, ...], ...]: a removal takes 60 to 90, a store
+    # of one block 250 and more. A wrong guess costs time only.
+    if len(payload) < _REMOVALS_FROM * 40 or payload[1] != 0xCB:
+        return False
     try:
-        batch = _batch.decode(payload) if tokens else _batch_unread.decode(payload)
-    except DECODE_ERRORS:
-        return _decode_one_by_one(payload, digester, tokens=tokens)
-    columns = Columns(digester)
+        count, _ = array_header(payload[10:15])
+    except BadInput:
+        return False
+    return count >= _REMOVALS_FROM and len(payload) < count * 160
+
+
+def _of_usual_shape(batch: WireBatch | WireBatchUnread, digester: Digester, *, tokens: bool) -> KvBatch:
+    columns = Columns(digester, tokens=tokens)
     for index, event in enumerate(batch.events):
-        columns.add(index, event)
+        try:
+            columns.add(index, event)
+        except BadInput:
+            columns.bad_events += 1
     return columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
 
 
-def _decode_one_by_one(payload: bytes, digester: Digester, *, tokens: bool) -> KvBatch:
+def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool) -> KvBatch:
+    def read(encoded: Raw) -> WireEvent | Found:
+        try:
+            event: WireEvent = _event.decode(encoded) if tokens else _event_unread.decode(encoded)
+        except DECODE_ERRORS:
+            return read_event(encoded)
+        return event
+
     outer = _read_outer(payload)
     events = read_array(outer.events)
-    columns = Columns(digester, lost=outer.lost)
-    event: WireStored | WireStoredUnread | WireRemoved | WireCleared
-    for index, encoded in enumerate(events):
-        try:
-            event = _event.decode(encoded) if tokens else _event_unread.decode(encoded)
-        except DECODE_ERRORS:
-            columns.add_unusual(index, bytes(encoded))
-        else:
-            columns.add(index, event)
+    columns = Columns(digester, tokens=tokens, lost=outer.lost)
+    for part in split_runs(events, read):
+        if isinstance(part, Run):
+            try:
+                columns.add_run(part)
+            except BadInput:
+                columns.bad_events += part.count
+            continue
+        for index, encoded in enumerate(part.events, part.index):
+            try:
+                columns.add(index, read(encoded))
+            except BadInput:
+                columns.bad_events += 1
     return columns.batch(len(events), outer.unix_nanos, outer.rank, incarnation=outer.incarnation, cursor=outer.cursor)
 
 

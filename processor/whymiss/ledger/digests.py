@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..errors import BadInput
 from .events import ExtraKey, Keys
 
 BLOCK_TOKENS_MAX = 1 << 17
@@ -101,8 +102,11 @@ def token_column(tokens: Sequence[int]) -> array[int]:
 
 
 def append_tokens(tokens: list[int], column: array[int]) -> None:
-    """Append token ids to such a column."""
+    """Append token ids to such a column; raises ``BadInput`` (and appends nothing) if one is no integer."""
     try:
-        column.fromlist(tokens)
-    except OverflowError:
-        column.fromlist([token & _MASK for token in tokens])
+        try:
+            column.fromlist(tokens)
+        except OverflowError:
+            column.fromlist([token & _MASK for token in tokens])
+    except TypeError:
+        raise BadInput("a token id is not a whole number") from None

@@ -23,7 +23,7 @@ ExtraKey: TypeAlias = tuple[str, int]
 
 
 # The structs hold no containers that could refer back to them: the collector need not track them.
-class Stored(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Blocks that became resident, in the order of their chain."""
 
     index: int
@@ -59,7 +59,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     ownership: str | None = None
 
 
-class Removed(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
+class Removed(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Blocks that left one medium: a run of neighbouring removals, one physical copy a key.
 
     vLLM writes one event a block, so runs are joined; ``at[i]`` is the event that removed ``keys[i]``.

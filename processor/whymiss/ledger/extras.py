@@ -8,14 +8,13 @@ strings, only the first can be the adapter's name. SGLang and Mooncake put a sal
 
 from __future__ import annotations
 
-import msgspec
+from msgspec import Raw
 
 from ..errors import BadInput
 from .digests import Digester
 from .events import ExtraKey
-from .keys import array_header, read_anything, read_array
-
-_encode = msgspec.msgpack.Encoder().encode
+from .keys import array_header, encode, read_anything, read_array
+from .shapes import NOTHING
 
 
 class ExtrasReader:
@@ -45,9 +44,20 @@ class ExtrasReader:
             return [self._entry(entries[:size], adapter)] * blocks
         return [self._entry(bytes(entry), adapter) for entry in read_array(encoded)]
 
-    def beside(self, kind: str, value: object) -> ExtraKey:
-        """An extra key that stands beside the event and holds for all of its blocks."""
-        return kind, self._digester.extra_digest(kind, _encode(value))
+    def beside(self, adapter: str | None, adapter_id: int | None, *salts: Raw) -> tuple[ExtraKey, ...]:
+        """Extra keys that stand beside the event and hold for all of its blocks; raises ``BadInput``."""
+        keys: tuple[ExtraKey, ...] = ()
+        if adapter:
+            keys = (self._key("lora", adapter),)
+        elif adapter_id is not None and adapter_id > 0:
+            keys = (self._key("lora", adapter_id),)
+        for encoded in salts:
+            if encoded is not NOTHING and (salt := read_anything(encoded)):
+                keys += (self._key("cache_salt", salt),)
+        return keys
+
+    def _key(self, kind: str, value: object) -> ExtraKey:
+        return kind, self._digester.extra_digest(kind, encode(value))
 
     def _entry(self, encoded: bytes, adapter: str | None) -> tuple[ExtraKey, ...]:
         known = self._seen.get((encoded, adapter))
@@ -63,7 +73,7 @@ class ExtrasReader:
         keys = []
         for position, value in enumerate(entry):
             kind = _kind_of(value, may_be_adapter=adapter is not None and position == 0 and value == adapter)
-            keys.append((kind, self._digester.extra_digest(kind, _encode(value))))
+            keys.append(self._key(kind, value))
         return tuple(keys)
 
 

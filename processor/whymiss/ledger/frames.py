@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model import Tier
-from .media import tier_of
+from .media import place_of
 
 _END_SEQ = b"\xff" * 8
 _RANK = re.compile(r"(?P<name>.+)-rank-(?P<rank>[0-9]{1,6})", re.DOTALL)
@@ -67,7 +67,7 @@ def worker_of_topic(topic: bytes) -> TopicName:
     text = topic.decode("utf-8", "backslashreplace")
     parts = text.split("@")
     worker, model = (parts[1], parts[2] or None) if len(parts) == 3 else (text, None)
-    tier, _ = tier_of(worker)
+    tier = place_of(worker).tier
     if worker and tier in {Tier.DISK, Tier.REMOTE}:
         return TopicName(worker, model, None, tier)
     suffixed = _RANK.fullmatch(worker)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 from ..model import Tier
 
 _TIERS = {
@@ -28,14 +31,24 @@ _TIERS = {
 _ACCELERATORS = frozenset({"cuda", "hip", "hpu", "mps", "musa", "npu", "tpu", "xla", "xpu"})
 
 
-def tier_of(medium: str | None, *, remote: bool = False) -> tuple[Tier, str]:
-    """The tier of a medium and its name in lower case (``""`` where the emitter said none).
+class Place(NamedTuple):
+    """Where an event happened."""
 
-    ``remote`` is the emitter's ``locality=REMOTE``, which overrides the medium. A name that is not
-    known is ``Tier.OTHER`` under its own name, never device.
+    tier: Tier
+    medium: str
+    """The emitter's name in lower case; ``""`` where it said none."""
+    remote: bool
+
+
+@lru_cache(maxsize=256)
+def place_of(medium: str | None, locality: str | None = None) -> Place:
+    """The tier of a medium. ``locality=REMOTE`` overrides what its name says.
+
+    A name that is not known is ``Tier.OTHER`` under its own name, never device.
     """
     name = (medium or "").lower()
     tier = _TIERS.get(name)
     if tier is None:
         tier = Tier.DEVICE if name.partition(":")[0] in _ACCELERATORS else Tier.OTHER
-    return (Tier.REMOTE if remote else tier), name
+    remote = locality is not None and locality.upper() == "REMOTE"
+    return Place(Tier.REMOTE if remote else tier, name, remote)

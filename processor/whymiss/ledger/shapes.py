@@ -8,13 +8,14 @@ through ``read_event``: positional arrays (vLLM up to 0.23, older SGLang), maps 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..errors import BadInput
-from .keys import DECODE_ERRORS, key_of, read_anything
+from .keys import DECODE_ERRORS, encode, key_of, read_anything
 
 NIL: Final = b"\xc0"
 NOTHING: Final = Raw(NIL)
@@ -102,6 +103,7 @@ class Lost(msgspec.Struct):
 
 
 _Wire = TypeVar("_Wire", bound=msgspec.Struct)
+WireEvent: TypeAlias = WireStored | WireStoredUnread | WireRemoved | WireCleared
 Found: TypeAlias = Shape | WireRemoved | WireCleared | Unknown | Lost
 
 _STORED, _REMOVED, _CLEARED, _LOST = "stored", "removed", "cleared", "lost"
@@ -127,10 +129,8 @@ _ALIASES = {
 
 _RAW = ("extra_keys", "session_id", "cache_salt", "additional_salt")
 
-_encode = msgspec.msgpack.Encoder().encode
 
-
-def read_event(encoded: bytes) -> Found:
+def read_event(encoded: bytes | Raw) -> Found:
     """Read one event of any known shape; raises ``BadInput``."""
     event = read_anything(encoded)
     if type(event) is bytes:
@@ -203,39 +203,40 @@ def _build(kind: str | None, fields: dict[object, object], *, described: bool) -
 
 
 def _build_stored(fields: dict[object, object], *, described: bool) -> Shape:
-    tokens, width = _flat(fields.get("token_ids"))
     parent = fields.get("parent_block_hash")
-    fields = {
+    converted: dict[object, object] = {
         **fields,
         "type": "BlockStored",
         "block_hashes": _hashes(fields),
         "parent_block_hash": None if parent is None else key_of(parent),
-        "token_ids": tokens,
-        **{name: _raw(fields.get(name)) for name in _RAW},
+        "token_ids": None,
+        **{name: Raw(encode(fields.get(name))) for name in _RAW},
     }
-    return Shape(_convert(fields, WireStored), width, described)
+    wire = _convert(converted, WireStored)
+    # Checked where they are packed, and not one by one here.
+    tokens, width = _flat(fields.get("token_ids"))
+    wire.token_ids = tokens
+    return Shape(wire, width, described)
 
 
 def _hashes(fields: dict[object, object]) -> Raw:
-    hashes = fields.get("block_hashes")
-    if not isinstance(hashes, list):
-        raise BadInput("the block hashes of an event are not an array")
-    return _raw([key_of(value) for value in hashes])
+    return Raw(encode(fields.get("block_hashes")))
 
 
-def _flat(tokens: object) -> tuple[object, int]:
-    if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], list):
+def _flat(tokens: object) -> tuple[list[int] | None, int]:
+    if tokens is None:
+        return None, 1
+    if not isinstance(tokens, list):
+        raise BadInput("token ids are not an array")
+    if not tokens or not isinstance(tokens[0], list):
         return tokens, 1
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in tokens):
-        raise BadInput("token ids are neither numbers nor pairs of numbers")
-    return [token for pair in tokens for token in pair], 2
-
-
-def _raw(value: object) -> Raw:
     try:
-        return Raw(_encode(value))
-    except DECODE_ERRORS:
-        raise BadInput("a field of an event is nested too deeply") from None
+        widths = set(map(len, tokens))
+    except TypeError:
+        widths = set()
+    if widths != {2}:
+        raise BadInput("token ids are neither numbers nor pairs of numbers")
+    return list(chain.from_iterable(tokens)), 2
 
 
 def _convert(fields: dict[object, object], shape: type[_Wire]) -> _Wire:
