@@ -167,7 +167,7 @@ class Exemplar(msgspec.Struct, frozen=True, kw_only=True):
     unix_nanos: int
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One series at one moment. ``value`` is a histogram's sum.
 
     ``counts`` has one entry a bucket and one more for what lies above the last bound; it is empty
@@ -191,9 +191,10 @@ class MetricSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class _Series:
     """What one series has added up. One exemplar a bucket: the newest replaces the one before."""
 
-    __slots__ = ("counts", "sampled", "total")
+    __slots__ = ("counts", "labels", "sampled", "total")
 
-    def __init__(self, buckets: int) -> None:
+    def __init__(self, labels: tuple[tuple[str, str], ...], buckets: int) -> None:
+        self.labels = labels
         self.total = 0.0
         self.counts = [0.0] * buckets
         self.sampled: dict[int, tuple[int, float, Exemplar]] = {}
@@ -213,7 +214,7 @@ class _Table:
         self._overflow: _Series | None = None
         if not self.labels and not instrument.dimensional and instrument.kind is Kind.SUM:
             # A counter that first shows itself at 1 hides that 1 from rate().
-            self._series[()] = _Series(0)
+            self._series[()] = _Series((), 0)
 
     def at(self, key: tuple[str | None, ...]) -> _Series:
         """The series of the given label values, or the one for what came too late."""
@@ -221,10 +222,11 @@ class _Table:
         if series is not None:
             return series
         if len(self._series) < self._room:
-            series = self._series[key] = _Series(self._buckets)
+            labels = tuple((name, value) for name, value in zip(self.labels, key, strict=True) if value)
+            series = self._series[key] = _Series(labels, self._buckets)
             return series
         if self._overflow is None:
-            self._overflow = _Series(self._buckets)
+            self._overflow = _Series(((OVERFLOW, "true"),), self._buckets)
         return self._overflow
 
     def used(self) -> bool:
@@ -233,18 +235,15 @@ class _Table:
 
     def points(self, after: int) -> tuple[Point, ...]:
         """All series; of their exemplars those with an ordinal past ``after``."""
-        points = [
-            _point(tuple((name, value) for name, value in zip(self.labels, key, strict=True) if value), series, after)
-            for key, series in self._series.items()
-        ]
+        points = [_point(series, after) for series in self._series.values()]
         if self._overflow is not None:
-            points.append(_point(((OVERFLOW, "true"),), self._overflow, after))
+            points.append(_point(self._overflow, after))
         return tuple(points)
 
 
-def _point(labels: tuple[tuple[str, str], ...], series: _Series, after: int) -> Point:
-    exemplars = tuple((value, seen) for ordinal, value, seen in series.sampled.values() if ordinal > after)
-    return Point(labels=labels, value=series.total, counts=tuple(series.counts), exemplars=exemplars)
+def _point(series: _Series, after: int) -> Point:
+    exemplars = tuple([(value, seen) for ordinal, value, seen in series.sampled.values() if ordinal > after])
+    return Point(labels=series.labels, value=series.total, counts=tuple(series.counts), exemplars=exemplars)
 
 
 class Measures:

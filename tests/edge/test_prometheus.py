@@ -99,6 +99,12 @@ def test_exemplar_is_in_the_bucket_of_its_value_and_in_openmetrics_only() -> Non
     assert b"trace_id" not in render(seen.snapshot(), RESOURCE, "")[0]
 
 
+def test_names_are_the_same_whatever_escaping_is_asked_for() -> None:
+    for scheme in ("allow-utf-8", "underscores", "dots", "values"):
+        metrics = read(measures(), f"application/openmetrics-text;version=1.0.0;escaping={scheme};q=0.5")
+        assert {sample.name for sample in metrics["whymiss_spans_late"].samples} == {"whymiss_spans_late_total"}
+
+
 def test_labels_survive_whatever_they_hold() -> None:
     seen = measures()
     model = 'a"b\\c\nd{e="f"} 1'

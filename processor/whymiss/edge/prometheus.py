@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..measures import Exemplar, Instrument, MetricSnapshot, Point
 
 _UNITS: Final[Mapping[str, str]] = {"s": "seconds", "By": "bytes"}
+_ESCAPING: Final = re.compile(r";\s*escaping=[^;,]*")
 _TYPES: Final[Mapping[Kind, str]] = {Kind.SUM: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram"}
 
 
@@ -48,7 +50,9 @@ def families(snapshot: Iterable[MetricSnapshot], resource: Mapping[str, str]) ->
 
 def render(snapshot: Sequence[MetricSnapshot], resource: Mapping[str, str], accept: str) -> tuple[bytes, str]:
     """The body and its content type, in the format that an ``Accept`` header asks for."""
-    encode, content_type = choose_encoder(accept)
+    # Our names need no escaping, and prometheus_client 0.26 names samples otherwise than their family
+    # under ``escaping=values``.
+    encode, content_type = choose_encoder(_ESCAPING.sub("", accept))
     return encode(_Once(families(snapshot, resource))), content_type
 
 
