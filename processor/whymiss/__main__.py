@@ -73,9 +73,7 @@ def check(file: Path) -> None:
 @commands.command()
 @click.argument("directory", type=_DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a verdict instead of a table.")
-@click.option(
-    "--config", "file", type=_FILE, help="Configuration file; without it the recording's own or the defaults."
-)
+@click.option("--config", "file", type=_FILE, help="Configuration file; without it the only source is the worker.")
 def replay(directory: Path, file: Path | None, *, as_json: bool) -> None:
     """Attribute the recorded spans and KV-cache events in DIRECTORY.
 
@@ -91,16 +89,18 @@ def replay(directory: Path, file: Path | None, *, as_json: bool) -> None:
 
 
 @commands.command()
-def demo() -> None:
-    """Show a real miss before and after, without an engine or a network.
+@click.option("--recording", "directory", type=_DIRECTORY, help="Another recording than the project's own.")
+def demo(directory: Path | None) -> None:
+    """Play a recording of a real vLLM through the real service on loopback, and show why its cache missed.
 
     \b
-    Example:
+    Examples:
       whymiss demo
+      whymiss demo --recording tests/captures/03-plugin-lookup-spans
     """
     from .tools import demo as tool
 
-    sys.exit(tool.run(out=sys.stdout))
+    sys.exit(tool.run(directory=directory, out=sys.stdout))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

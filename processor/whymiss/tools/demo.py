@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -44,6 +46,10 @@ workers: {{sole_source: true}}
 telemetry: {{metrics_endpoint: "127.0.0.1:0", log_level: warning}}
 health: {{endpoint: "127.0.0.1:0"}}
 """
+
+NUMBERS = frozenset({"prompt", "engine: cached", "lost tokens"})
+STYLES = {"none": "dim", "new_content": "dim", "no_recent_match": "", "unknown": ""}
+"""What needs somebody's work stands out."""
 
 Seen = Mapping[str, Attribute]
 
@@ -138,7 +144,7 @@ def run(*, directory: Path | None = None, out: TextIO = sys.stdout) -> int:
     recording = Recording(chosen)
     spans, metrics = asyncio.run(_demo(recording))
     console = Console(file=out, highlight=False, width=118)
-    _show_requests(console, recording, spans, _said(chosen))
+    _show_requests(console, spans, _said(chosen))
     _show_metrics(console, metrics)
     _show_span(console, spans)
     return 0
@@ -152,30 +158,37 @@ def _said(directory: Path) -> Mapping[str, Mapping[str, str | int | None]]:
 
 
 def _show_requests(
-    console: Console,
-    recording: Recording,
-    spans: Mapping[str, Seen],
-    said: Mapping[str, Mapping[str, str | int | None]],
+    console: Console, spans: Mapping[str, Seen], said: Mapping[str, Mapping[str, str | int | None]]
 ) -> None:
-    del recording
     table = Table(box=box.SIMPLE_HEAD, title="What the engine said, and why", title_justify="left")
     for heading in ("request", "prompt", "engine: cached", "whymiss: cause", "owner", "reason", "lost tokens"):
-        table.add_column(heading, justify="right" if heading in {"prompt", "engine: cached", "lost tokens"} else "left")
-    for seen in sorted(spans.values(), key=lambda seen: str(seen.get("gen_ai.request.id")).split("-")[2:3]):
-        answer = said.get(str(seen["trace_id"]), {})
+        table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=True)
+    of_trace = Counter(str(seen["trace_id"]) for seen in spans.values())
+    for seen in sorted(spans.values(), key=_order):
+        trace = str(seen["trace_id"])
+        cached = _cell(said.get(trace, {}).get("cached_tokens"))
         cause = str(seen["prefix_cache.miss.cause"])
-        quiet = cause in {"none", "new_content"}
         table.add_row(
-            str(seen.get("gen_ai.request.id", "-")).removeprefix("chatcmpl-").removeprefix("cmpl-"),
+            _name(seen),
             _cell(seen.get("gen_ai.usage.prompt_tokens")),
-            _cell(answer.get("cached_tokens")),
+            f"{cached} in sum" if of_trace[trace] > 1 else cached,
             cause,
             _cell(seen.get("prefix_cache.miss.owner")),
             _cell(seen.get("prefix_cache.miss.reason")),
             _cell(seen.get("prefix_cache.lost_tokens")),
-            style="dim" if quiet else ("bold" if cause not in {"unknown", "no_recent_match"} else None),
+            style=STYLES.get(cause, "bold"),
         )
     console.print(table)
+
+
+def _order(seen: Seen) -> tuple[str, str]:
+    request_id = str(seen.get("gen_ai.request.id")).removeprefix("chat")
+    return request_id, str(seen.get("prefix_cache.miss.cause"))
+
+
+def _name(seen: Seen) -> str:
+    """``cmpl-req-05-salt-0`` is the recording's ``salt-0``."""
+    return re.sub(r"^(chat)?cmpl-(req-\d+-)?", "", str(seen.get("gen_ai.request.id", "-")))
 
 
 def _cell(value: Attribute) -> str:
