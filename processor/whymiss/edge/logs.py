@@ -29,31 +29,33 @@ _CHARS_MAX: Final = 300
 _FRAMES_MAX: Final = 8
 
 
+class Level:
+    """Writes lines of one logger at one level. The message is a constant; what varies is a field."""
+
+    def __init__(self, logger: logging.Logger, number: int) -> None:
+        self._logger = logger
+        self._number = number
+
+    def __call__(self, message: str, /, *, error: BaseException | None = None, **fields: Scalar) -> None:
+        """Write a line; of ``error`` its type and place."""
+        if self._logger.isEnabledFor(self._number):
+            self._logger.log(self._number, message, exc_info=error, extra={"fields": fields})
+
+
 class Log:
-    """Writes lines under ``whymiss.<name>``. The message is a constant; what varies is a field."""
+    """Writes lines under ``whymiss.<name>``.
+
+    ``debug`` is for whoever works on the service; ``info`` says that something began, ended or changed as
+    it should; ``warning`` that the world failed us and we coped; ``error`` that something was lost, or that
+    somebody has to act.
+    """
 
     def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(f"{OURS}.{name}")
-
-    def debug(self, message: str, /, **fields: Scalar) -> None:
-        """For whoever works on the service."""
-        self._write(logging.DEBUG, message, None, fields)
-
-    def info(self, message: str, /, **fields: Scalar) -> None:
-        """Something began, ended or changed as it should."""
-        self._write(logging.INFO, message, None, fields)
-
-    def warning(self, message: str, /, *, error: BaseException | None = None, **fields: Scalar) -> None:
-        """The world failed us, and we coped."""
-        self._write(logging.WARNING, message, error, fields)
-
-    def error(self, message: str, /, *, error: BaseException | None = None, **fields: Scalar) -> None:
-        """Something was lost, or somebody has to act."""
-        self._write(logging.ERROR, message, error, fields)
-
-    def _write(self, level: int, message: str, error: BaseException | None, fields: dict[str, Scalar]) -> None:
-        if self._logger.isEnabledFor(level):
-            self._logger.log(level, message, exc_info=error, extra={"fields": fields})
+        logger = logging.getLogger(f"{OURS}.{name}")
+        self.debug = Level(logger, logging.DEBUG)
+        self.info = Level(logger, logging.INFO)
+        self.warning = Level(logger, logging.WARNING)
+        self.error = Level(logger, logging.ERROR)
 
 
 class Sampled(logging.Filter):
