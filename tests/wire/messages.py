@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -21,7 +22,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 ID_SIZES = {"trace_id": 16, "span_id": 8, "parent_span_id": 8}
 PROFILES_ONLY = {"string_value_strindex", "key_strindex"}
 SCALARS: dict[int, st.SearchStrategy[object]] = {
-    F.TYPE_DOUBLE: st.floats(),
+    F.TYPE_DOUBLE: st.floats(allow_nan=False) | st.just(math.nan),  # JSON has no sign for NaN
     F.TYPE_INT64: st.integers(-(1 << 63), (1 << 63) - 1),
     F.TYPE_SFIXED64: st.integers(-(1 << 63), (1 << 63) - 1),
     F.TYPE_UINT64: st.integers(0, (1 << 64) - 1),
