@@ -211,7 +211,8 @@ class Columns:
 def _length(tokens: list[int] | Raw | None) -> int:
     if isinstance(tokens, list):
         return len(tokens)
-    return 0 if tokens is None else array_header(bytes(tokens))[0]
+    encoded = NIL if tokens is None else bytes(tokens)
+    return 0 if encoded == NIL else array_header(encoded)[0]
 
 
 def _same_place(one: WireRemoved, other: WireRemoved) -> bool:

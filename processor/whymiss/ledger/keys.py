@@ -82,7 +82,7 @@ def _key_of_text(text: str) -> int:
 def array_header(encoded: bytes) -> tuple[int, int]:
     """Number of elements and length of the header of an encoded msgpack array.
 
-    Raises ``BadInput`` where the value is no array. Nil counts as an empty array.
+    Raises ``BadInput`` where the value is no array.
     """
     marker = encoded[0] if encoded else 0
     if 0x90 <= marker <= 0x9F:
@@ -91,8 +91,6 @@ def array_header(encoded: bytes) -> tuple[int, int]:
         return int.from_bytes(encoded[1:3], "big"), 3
     if marker == 0xDD:
         return int.from_bytes(encoded[1:5], "big"), 5
-    if marker == 0xC0:
-        return 0, 1
     raise BadInput("an array was expected")
 
 
@@ -126,7 +124,4 @@ def _all_digests(encoded: bytes, head: int) -> bool:
 
 
 def _keys_one_by_one(encoded: bytes) -> bytes:
-    hashes = read_anything(encoded)
-    if not isinstance(hashes, list):
-        return b""
-    return b"".join(key_of(value).to_bytes(8, "big") for value in hashes)
+    return b"".join(key_of(read_anything(value)).to_bytes(8, "big") for value in read_array(encoded))
