@@ -68,11 +68,14 @@ def points(seen: Measures, name: str, reader: str | None = None) -> dict[tuple[t
 
 
 def sums(seen: Measures, name: str) -> dict[tuple[str, ...], float]:
-    return {tuple(value for _, value in labels): point.value for labels, point in points(seen, name).items()}
+    shown = points(seen, name)
+    by_values = {tuple(value for _, value in labels): point.value for labels, point in shown.items()}
+    assert len(by_values) == len(shown), "label names are needed to tell the series apart"
+    return by_values
 
 
 def total(seen: Measures, name: str) -> float:
-    return sum(sums(seen, name).values())
+    return sum(point.value for point in points(seen, name).values())
 
 
 # --- What is declared -------------------------------------------------------------------------------
