@@ -187,5 +187,5 @@ class Exporter:
             self._fail(item.items, error)
 
     def _fail(self, spans: int, error: str) -> None:
-        labels = {"exporter": self.name, "error.type": error}
+        labels = {"exporter": self.name, "error_type": error}
         self._measures.count("whymiss.exporter.failed_spans", spans, **labels)

@@ -121,5 +121,5 @@ class Intake:
             except Exception as error:
                 # A stage that raises costs what it was working on, never the process.
                 log.error("releasing failed", error=error)
-                labels = {"stage": "advance", "error.type": type(error).__name__}
+                labels = {"stage": "advance", "error_type": type(error).__name__}
                 self._pipeline.measures.count("whymiss.stage.failures", 1, **labels)
