@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Build the real programs of versions.toml, once, into a cache outside the checkout, and print its folder.
+#
+#   tests/backends/build.sh [program...]     all of them without an argument; otelcol is the collector
+#
+# Needs go and Python >= 3.11. WHYMISS_BACKENDS names another folder than ~/.cache/whymiss-backends/<hash>.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+pins=$here/versions.toml
+python=${PYTHON:-python3}
+hash=$(sha256sum "$pins" | cut -c1-16)
+cache=${WHYMISS_BACKENDS:-${XDG_CACHE_HOME:-$HOME/.cache}/whymiss-backends/$hash}
+export CGO_ENABLED=0 GOFLAGS="-p=2 -trimpath ${GOFLAGS:-}"
+mkdir -p "$cache"
+
+# Two builds at once would take twice the memory and write the same files.
+exec 9>"$cache/.lock"
+flock 9
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+
+pinned() { "$python" "$here/pins.py" "$@" "$pins"; }
+
+# The newest file is moved in whole, so that an interrupted build leaves nothing that looks like a program.
+keep() { mv "$1" "$cache/.$2.part" && mv "$cache/.$2.part" "$cache/$2"; }
+
+collector() {
+    GOBIN=$work go install "$(pinned builder)"
+    pinned manifest >"$work/manifest.yaml"
+    (cd "$work" && ./builder --config manifest.yaml)
+    keep "$work/otelcol/otelcol" otelcol
+}
+
+program() {
+    read -r module version package < <(pinned program "$1")
+    mkdir "$work/$1"
+    # A module of our own: `go install module/package@version` refuses modules with an exclude or a replace.
+    (cd "$work/$1" && go mod init backends >/dev/null && go get "$module/$package@$version" &&
+        go build -o "$1" -ldflags "-s -w" "$module/$package")
+    keep "$work/$1/$1" "$1"
+}
+
+if [ $# -eq 0 ]; then
+    mapfile -t names < <(pinned names)
+else
+    names=("$@")
+fi
+for name in "${names[@]}"; do
+    [ -x "$cache/$name" ] && continue
+    echo "building $name" >&2
+    if [ "$name" = otelcol ]; then collector >&2; else program "$name" >&2; fi
+done
+echo "$cache"
