@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..model import Attribute, Envelope, ResourceIdentity, Role, Span
 from ..wire.fields import SpanFields, read_span
@@ -16,9 +16,14 @@ DIALECTS: tuple[Dialect, ...] = (vllm.REQUEST, vllm.PROBE, contract.LOOKUP, cont
 _RANKING = (Role.ENGINE, Role.LOOKUP, Role.OFFLOAD, Role.ROUTER, Role.GATEWAY)
 
 
-def candidates(scope: str, raw: bytes) -> list[Dialect]:
+def possible(body: bytes) -> tuple[Dialect, ...]:
+    """The dialects of which anything occurs in a whole request; of most requests, none."""
+    return tuple(dialect for dialect in DIALECTS if any(needle in body for needle in dialect.needles))
+
+
+def candidates(scope: str, raw: bytes, among: Sequence[Dialect] = DIALECTS) -> list[Dialect]:
     """The dialects for which a span is worth parsing; empty for a span that is not ours."""
-    return [dialect for dialect in DIALECTS if dialect.may_claim(scope, raw)]
+    return [dialect for dialect in among if dialect.may_claim(scope, raw)]
 
 
 def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: Iterable[Dialect]) -> Span | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..attribution import worker_name
 from ..config import Config
-from ..dialects.registry import candidates, claim, identify
+from ..dialects.claim import Dialect
+from ..dialects.registry import candidates, claim, identify, possible
 from ..errors import BadInput
 from ..evidence.grouping import engine_says, group, lookup_says
 from ..join import Joiner
@@ -74,12 +75,13 @@ class Pipeline:
         Raises ``BadInput`` when it cannot be split; one bad span costs that span only.
         """
         groups = split(body)
+        dialects = possible(body)
         ours: list[Span] = []
         foreign: list[tuple[Envelope, Sequence[bytes]]] = []
         rejected: list[str] = []
         passed = 0
         for one in groups:
-            others = self._claim(one, ours, rejected)
+            others = self._claim(one, dialects, ours, rejected)
             passed += len(others)
             if others:
                 foreign.append((one.envelope, others))
@@ -100,12 +102,16 @@ class Pipeline:
         del now
         return Accepted((untouched(Signal.LOGS, body, 0),) if body else ())
 
-    def _claim(self, one: Group, ours: list[Span], rejected: list[str]) -> list[bytes]:
+    def _claim(
+        self, one: Group, possible_dialects: Sequence[Dialect], ours: list[Span], rejected: list[str]
+    ) -> list[bytes]:
         """Sort a group's spans into ours and others; a span that cannot be used is rejected alone."""
+        if not possible_dialects:
+            return one.spans
         scope = scope_name(one.envelope)
         others: list[bytes] = []
         for raw in one.spans:
-            dialects = candidates(scope, raw)
+            dialects = candidates(scope, raw, possible_dialects)
             if not dialects:
                 others.append(raw)
                 continue

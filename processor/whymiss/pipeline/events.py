@@ -46,8 +46,9 @@ class EventIntake:
         delivery = Delivery(now=now, model=source.model or named.model, can_replay=source.can_replay, replayed=replayed)
         accepted = self._ledger.accept(StreamId(worker, rank or 0), frame.seq, batch, delivery)
         self._count(source, accepted, batch)
-        lag = (received_unix_nanos - batch.unix_nanos) / SECOND
-        self._measures.gauge("whymiss.ledger.lag", max(0.0, lag), source=source.name)
+        if batch.unix_nanos:
+            lag = (received_unix_nanos - batch.unix_nanos) / SECOND
+            self._measures.gauge("whymiss.ledger.lag", max(0.0, lag), source=source.name)
         return KvOutcome(
             kind=accepted.arrival.value, missing_first=accepted.missing_first, missing_last=accepted.missing_last
         )
