@@ -13,8 +13,8 @@ setup: $(STAMP)
 fmt: setup ; $(PY) -m ruff check --fix-only && $(PY) -m ruff format
 check: setup drift ; $(PY) -m ruff check && $(PY) -m ruff format --check && $(PY) -m mypy
 test: setup ; $(PY) -m pytest --hypothesis-profile=fast
-deep: setup ; $(PY) -m pytest --hypothesis-profile=deep -m "not bench"
-bench: setup ; $(PY) -m pytest -m bench -s -p no:randomly
+deep: setup ; $(PY) -m pytest --hypothesis-profile=deep -m "deep or not deep"
+bench: setup ; @set -e; for script in tests/bench/bench_*.py; do echo "== $$script"; $(PY) $$script; done
 run: setup ; $(PY) -m whymiss run $(ARGS)
 demo: setup ; $(PY) -m whymiss demo $(ARGS)
 proto: setup ; $(if $(PROTOS),$(call GENERATE,processor),@echo "no schema in proto/")

@@ -19,7 +19,7 @@ import msgspec
 
 from .config import RedactionConfig
 from .model import Attribute, Envelope, Role, Span, Verdict
-from .wire.splice import splice
+from .wire.splice import splice, splice_resource
 from .wire.split import assemble
 
 
@@ -128,7 +128,8 @@ class Redactor:
         """Encode spans with their part of the verdict, each in the envelope that it came in."""
         grouped: dict[Envelope, list[bytes]] = {}
         for span, verdict in judged:
-            grouped.setdefault(span.envelope, []).append(self._span(span, verdict, sampled=sampled))
+            envelope = splice_resource(span.envelope, {}, self._drop) if self._drop else span.envelope
+            grouped.setdefault(envelope, []).append(self._span(span, verdict, sampled=sampled))
         return Redacted(Signal.TRACES, assemble(grouped.items()), len(judged))
 
     def _span(self, span: Span, verdict: Verdict | None, *, sampled: bool) -> bytes:

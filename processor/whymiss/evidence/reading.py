@@ -52,8 +52,10 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stream shows of a request: chains that may be its own, whether one of them surely is,
-    the full hit where that cannot be excluded, or a gap."""
+    """What one stream shows of a request: its possible chains, the full hit where that may be it, or a gap.
+
+    ``solid`` says that one of the chains is surely its own.
+    """
 
     chains: tuple[Reading, ...] = ()
     solid: bool = False
@@ -205,7 +207,8 @@ class Reader:
         return [reading for reading in readings if reading.cached_tokens == cached_tokens]
 
     def _of_stream(self, request: Request, said: EngineRequest, stream: StreamId, size: int) -> _Seen:
-        assert request.engine is not None and said.prompt_tokens is not None, "checked by the caller"
+        assert request.engine is not None, "checked by the caller"
+        assert said.prompt_tokens is not None, "checked by the caller"
         earliest, latest, first_token = lookup_bounds(request.engine, said)
         begin, end = earliest - CLOCK_GRAIN_NANOS, first_token + CLOCK_GRAIN_NANOS
         coverage = self._ledger.coverage(stream, begin, end)

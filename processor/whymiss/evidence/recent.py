@@ -6,7 +6,7 @@ was published, the chain may be either's. What is remembered of a request is its
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
 
 import msgspec
@@ -57,11 +57,16 @@ class RecentRequests:
         at = bisect_left(lives, life)
         if at < len(lives) and lives[at] == life:
             return
-        insort(lives, life)
-        newest = lives[-1].end
+        lives.insert(at, life)
         self._longest[worker] = max(self._longest[worker], life.end - life.latest)
-        while lives and lives[0].end < newest - self._keep:
-            del lives[0]
+        self._forget(lives, self._longest[worker])
+
+    def _forget(self, lives: list[Life], longest: int) -> None:
+        # Lives are in the order of their lookups; ends follow within the longest life. Cut in lots, so
+        # that a note stays cheap.
+        keep_from = lives[-1].latest - self._keep - longest
+        if lives[len(lives) // 2].latest < keep_from:
+            del lives[: bisect_left(lives, keep_from, key=lambda life: life.latest)]
 
     def claimants(self, subject: Span, worker: str, size: int, blocks: int, unix_nanos: int) -> int:
         """Other requests whose prompt has as many full blocks and whose prefill surely spans a moment."""
@@ -69,7 +74,7 @@ class RecentRequests:
             life.span_id != subject.span_id
             and life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
             and life.prompt_tokens // size == blocks
-            for life in self._until(worker, unix_nanos)
+            for life in self._between(worker, unix_nanos - self._longest[worker] - CLOCK_GRAIN_NANOS, unix_nanos)
         )
 
     def ended_at(self, worker: str, size: int, blocks: int, alive: int, before: int) -> bool:
@@ -79,11 +84,11 @@ class RecentRequests:
         """
         return any(
             life.start <= alive <= life.end < before and max(0, life.total_tokens - 1) // size == blocks
-            for life in self._until(worker, before)
+            for life in self._between(worker, alive - self._longest[worker], before)
         )
 
-    def _until(self, worker: str, unix_nanos: int) -> list[Life]:
+    def _between(self, worker: str, after: int, before: int) -> list[Life]:
+        """Lives whose lookup was at the latest in ``[after, before)``."""
         lives = self._lives.get(worker, [])
-        last = bisect_left(lives, unix_nanos, key=lambda life: life.latest)
-        first = bisect_left(lives, unix_nanos - self._longest[worker] - self._keep, key=lambda life: life.latest)
-        return lives[first:last]
+        first = bisect_left(lives, after, key=lambda life: life.latest)
+        return lives[first : bisect_left(lives, before, key=lambda life: life.latest)]

@@ -118,8 +118,12 @@ class Columns:
                 raise
         else:
             row = 0
-        extras, readable = self._extras_of(wire, blocks)
-        described = size > 0 and readable and (described or extras is not None)
+        try:
+            extras = self._extras.read(wire, blocks)
+        except BadInput:
+            # The blocks are there whatever their extra keys are; only nothing follows from these.
+            extras, described = None, False
+        described = size > 0 and (described or extras is not None)
         # A placeholder writes 0 where others write nil.
         parent = parent if size or parent else None
         self._slots.append(
@@ -133,25 +137,6 @@ class Columns:
         first = len(column) // row
         append_tokens(tokens, column)
         return first
-
-    def _extras_of(
-        self, wire: WireStored | WireStoredUnread, blocks: int
-    ) -> tuple[list[tuple[ExtraKey, ...]] | None, bool]:
-        """The blocks' extra keys, and whether what the event says of them could be read."""
-        adapter = wire.lora_name or None
-        try:
-            if wire.extra_keys is not NOTHING and (listed := bytes(wire.extra_keys)) != NIL:
-                extras = self._extras.listed(listed, adapter, blocks)
-                beside = self._extras.beside(None, None, wire.cache_salt, wire.additional_salt)
-            else:
-                # Releases that publish no extra keys still name the adapter.
-                extras = None
-                beside = self._extras.beside(adapter, wire.lora_id, wire.cache_salt, wire.additional_salt)
-        except BadInput:
-            return None, False
-        if beside:
-            extras = [entry + beside for entry in extras or [()] * blocks]
-        return extras, True
 
     def _remove(self, index: int, wire: WireRemoved) -> None:
         if (wire.group_idx or 0) not in _GROUPS:

@@ -8,13 +8,15 @@ strings, only the first can be the adapter's name. SGLang and Mooncake put a sal
 
 from __future__ import annotations
 
-from msgspec import Raw
-
 from ..errors import BadInput
 from .digests import Digester
 from .events import ExtraKey
 from .keys import array_header, encode, read_anything, read_array
-from .shapes import NOTHING
+from .shapes import NIL, NOTHING, WireStored, WireStoredUnread
+
+_NILS_MAX = 1 << 12
+_NILS = NIL * _NILS_MAX
+_ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC})
 
 
 class ExtrasReader:
@@ -27,34 +29,45 @@ class ExtrasReader:
         self._digester = digester
         self._seen: dict[tuple[bytes, str | None], tuple[ExtraKey, ...]] = {}
 
-    def listed(self, encoded: bytes, adapter: str | None, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
-        """The extra keys of each block from vLLM's list; ``None`` where no block has any.
+    def read(self, wire: WireStored | WireStoredUnread, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
+        """The extra keys of each block; ``None`` where no block has any.
 
-        Raises ``BadInput`` where the list does not say one thing for each block.
+        Raises ``BadInput`` where the event does not say one thing for each block.
         """
+        extras: list[tuple[ExtraKey, ...]] | None = None
+        beside: tuple[ExtraKey, ...] = ()
+        listed = NIL if wire.extra_keys is NOTHING else bytes(wire.extra_keys)
+        if listed == NIL:
+            beside = self._adapter(wire)
+        elif not _all_nil(listed, blocks):
+            extras = self._listed(listed, wire.lora_name or None, blocks)
+        for salt in (wire.cache_salt, wire.additional_salt):
+            if salt is not NOTHING and (plain := read_anything(salt)):
+                beside += (self._key("cache_salt", plain),)
+        if beside:
+            extras = [entry + beside for entry in extras or [()] * blocks]
+        return extras
+
+    def _adapter(self, wire: WireStored | WireStoredUnread) -> tuple[ExtraKey, ...]:
+        # Releases that publish no extra keys still name the adapter.
+        if wire.lora_name:
+            return (self._key("lora", wire.lora_name),)
+        if wire.lora_id is not None and wire.lora_id > 0:
+            return (self._key("lora", wire.lora_id),)
+        return ()
+
+    def _listed(self, encoded: bytes, adapter: str | None, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
         count, head = array_header(encoded)
         if count != blocks:
             raise BadInput("an event has not as many extra keys as blocks")
         entries = encoded[head:]
-        if entries.count(b"\xc0") == len(entries):
-            return None
-        size = len(entries) // blocks
+        size = len(entries) // max(1, blocks)
         # An adapter's name stands alone on every block but a salted first one: read it once.
         if entries == entries[:size] * blocks:
-            return [self._entry(entries[:size], adapter)] * blocks
-        return [self._entry(bytes(entry), adapter) for entry in read_array(encoded)]
-
-    def beside(self, adapter: str | None, adapter_id: int | None, *salts: Raw) -> tuple[ExtraKey, ...]:
-        """Extra keys that stand beside the event and hold for all of its blocks; raises ``BadInput``."""
-        keys: tuple[ExtraKey, ...] = ()
-        if adapter:
-            keys = (self._key("lora", adapter),)
-        elif adapter_id is not None and adapter_id > 0:
-            keys = (self._key("lora", adapter_id),)
-        for encoded in salts:
-            if encoded is not NOTHING and (salt := read_anything(encoded)):
-                keys += (self._key("cache_salt", salt),)
-        return keys
+            extras = [self._entry(entries[:size], adapter)] * blocks
+        else:
+            extras = [self._entry(bytes(entry), adapter) for entry in read_array(encoded)]
+        return extras if any(extras) else None
 
     def _key(self, kind: str, value: object) -> ExtraKey:
         return kind, self._digester.extra_digest(kind, encode(value))
@@ -75,6 +88,12 @@ class ExtrasReader:
             kind = _kind_of(value, may_be_adapter=adapter is not None and position == 0 and value == adapter)
             keys.append(self._key(kind, value))
         return tuple(keys)
+
+
+def _all_nil(encoded: bytes, blocks: int) -> bool:
+    """What a block without extra keys costs most often: vLLM lists a nil for each."""
+    head = 1 if blocks < 16 else 3
+    return len(encoded) == head + blocks <= _NILS_MAX and encoded[0] in _ARRAYS and encoded[head:] == _NILS[:blocks]
 
 
 def _kind_of(value: object, *, may_be_adapter: bool) -> str:

@@ -12,10 +12,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError,
 
 _MASK = (1 << 64) - 1
 _BIN_SIZES = frozenset({8, 16, 32})
-# A signed or unsigned 64-bit integer and a 32-byte string take the same room wherever they stand,
-# so that an array of them is a table whose column can be cut out without a Python object a block.
-_INTEGERS = np.dtype([("marker", "u1"), ("key", "V8")])
-_DIGESTS = np.dtype([("marker", "V2"), ("head", "V24"), ("key", "V8")])
+_KEY = np.dtype("V8")
 _INTEGER_MARKERS = b"\xcf\xd3"
 _ONE_INTEGER = (b"\x91\xcf", b"\x91\xd3")
 _ONE_DIGEST = b"\x91\xc4\x20"
@@ -107,15 +104,17 @@ def append_keys(encoded: bytes, column: bytearray) -> int:
         column += encoded[27:]
         return 1
     count, head = array_header(encoded)
+    if not count:
+        return 0
     size = len(encoded) - head
+    # Integers of 64 bits and strings of 32 bytes take the same room wherever they stand: an array of
+    # them is a table whose column of keys can be cut out without a Python object a block.
     if size == 9 * count and not encoded[head::9].translate(None, _INTEGER_MARKERS):
-        table = _INTEGERS
+        column += np.ndarray(count, _KEY, encoded, head + 1, 9).tobytes()
     elif size == 34 * count and _all_digests(encoded, head):
-        table = _DIGESTS
+        column += np.ndarray(count, _KEY, encoded, head + 26, 34).tobytes()
     else:
         column += _keys_one_by_one(encoded)
-        return count
-    column += np.frombuffer(encoded, table, count, head)["key"].tobytes()
     return count
 
 

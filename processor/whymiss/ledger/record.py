@@ -27,37 +27,13 @@ from ..model import (
     StreamId,
     Tier,
 )
-from .events import Cleared, Event, Keys, KvBatch, Removed, Stored
+from .events import Cleared, Keys, KvBatch, Removed, Stored
+from .marks import Barrier, Operation, mixed, reported_ranges
 
 MANY = 1 << 30
 """An unknown number of copies."""
 
-MASK = (1 << 64) - 1
-
 _Place: TypeAlias = tuple[Tier, int, int]
-
-
-class _Operation:
-    """The copies of a block after one event."""
-
-    __slots__ = ("high", "low", "ordinal", "unix_nanos")
-
-    def __init__(self, ordinal: int, unix_nanos: int, low: int, high: int) -> None:
-        self.ordinal = ordinal
-        self.unix_nanos = unix_nanos
-        self.low = low
-        self.high = high
-
-
-class _Barrier:
-    """An event that changed every block of the stream at once: a clear, a restart or a hole."""
-
-    __slots__ = ("ordinal", "removal", "unix_nanos")
-
-    def __init__(self, ordinal: int, unix_nanos: int, removal: Removal | None) -> None:
-        self.ordinal = ordinal
-        self.unix_nanos = unix_nanos
-        self.removal = removal
 
 
 class StreamRecord:
@@ -72,8 +48,8 @@ class StreamRecord:
         self._batch_nanos: list[int] = []
         self._batch_ends: list[int] = []
         self._ordinal = 0
-        self._operations: dict[_Place, list[_Operation]] = {}
-        self._barriers: list[_Barrier] = []
+        self._operations: dict[_Place, list[Operation]] = {}
+        self._barriers: list[Barrier] = []
         self._blocks: dict[int, Block] = {}
         self._first: dict[int, int] = {}
         self._children: dict[int | None, list[int]] = defaultdict(list)
@@ -96,7 +72,7 @@ class StreamRecord:
         operations = 0
         run_start: int | None = None
         admission: tuple[int, int | None] | None = None
-        shadow = _reported_ranges(batch.events)
+        shadow = reported_ranges(batch.events)
         for event in batch.events:
             if isinstance(event, Removed):
                 # Removals that a request causes precede its stores in the batch (reference: vLLM
@@ -134,7 +110,7 @@ class StreamRecord:
     def _bar(self, unix_nanos: int, removal: Removal | None) -> None:
         # A barrier between two batches takes an ordinal of its own, so that "before" and "after"
         # it are different positions.
-        self._barriers.append(_Barrier(self._ordinal, unix_nanos, removal))
+        self._barriers.append(Barrier(self._ordinal, unix_nanos, removal))
         self._ordinal += 1
 
     def _current(self, key: _Place) -> tuple[int, int]:
@@ -146,7 +122,7 @@ class StreamRecord:
             return 0, 0
         return 0, MANY
 
-    def _append(self, key: _Place, operation: _Operation) -> None:
+    def _append(self, key: _Place, operation: Operation) -> None:
         self._operations.setdefault(key, []).append(operation)
 
     def _remove(self, event: Removed, base: int, unix_nanos: int) -> int:
@@ -160,12 +136,12 @@ class StreamRecord:
                     # A removal without a store: the record does not understand this block.
                     high = MANY
                 high = high if high >= MANY else high - 1
-                self._append(place, _Operation(base + index, unix_nanos, max(0, low - 1), high))
+                self._append(place, Operation(base + index, unix_nanos, max(0, low - 1), high))
         return len(keys)
 
     def _clear(self, event: Cleared, ordinal: int, unix_nanos: int) -> None:
         del event
-        self._barriers.append(_Barrier(ordinal, unix_nanos, Removal.CLEARED))
+        self._barriers.append(Barrier(ordinal, unix_nanos, Removal.CLEARED))
 
     def _store(
         self, event: Stored, ordinal: int, unix_nanos: int, position: int, shadow: frozenset[tuple[int, ...]]
@@ -181,7 +157,7 @@ class StreamRecord:
             for key in keys:
                 place = (event.tier, event.group, key)
                 low, high = self._current(place)
-                self._append(place, _Operation(ordinal, unix_nanos, low + 1, min(MANY, high + 1)))
+                self._append(place, Operation(ordinal, unix_nanos, low + 1, min(MANY, high + 1)))
         if dense and keys:
             start = self._learn_blocks(event, keys, ordinal)
             self._tails[keys[-1]] = unix_nanos
@@ -245,16 +221,16 @@ class StreamRecord:
     def _identify(self, event: Stored, index: int, key: int, parent: Block | None, own: int | None) -> Block:
         extras = event.extras[index] if event.extras is not None else ()
         above_prefix = 0 if parent is None else parent.prefix
-        mixed = (0 if parent is None else parent.extras) if event.described else None
+        salted = (0 if parent is None else parent.extras) if event.described else None
         for _, digest in extras:
-            mixed = None if mixed is None else _mix(mixed, digest)
+            salted = None if salted is None else mixed(salted, digest)
         return Block(
             key=key,
             parent=None if parent is None else parent.key,
             depth=0 if parent is None else parent.depth + 1,
             tokens=own,
-            prefix=None if own is None or above_prefix is None else _mix(above_prefix, own),
-            extras=mixed,
+            prefix=None if own is None or above_prefix is None else mixed(above_prefix, own),
+            extras=salted,
             kinds=tuple(sorted({kind for kind, _ in extras} | set(() if parent is None else parent.kinds))),
         )
 
@@ -287,7 +263,7 @@ class StreamRecord:
         index = bisect_right(self._batch_nanos, unix_nanos)
         return self._batch_ends[index] if index < len(self._batch_ends) else None
 
-    def _first_barrier_between(self, ordinal: int, position: int) -> _Barrier | None:
+    def _first_barrier_between(self, ordinal: int, position: int) -> Barrier | None:
         index = bisect_right(self._barriers, ordinal, key=lambda barrier: barrier.ordinal)
         found = self._barriers[index] if index < len(self._barriers) else None
         return found if found is not None and found.ordinal < position else None
@@ -403,23 +379,3 @@ class StreamRecord:
 
 def _integers(values: Keys) -> tuple[int, ...]:
     return tuple(values.tolist())
-
-
-def _mix(above: int, digest: int) -> int:
-    """An order-dependent 64-bit combination (splitmix64's finaliser over a running sum)."""
-    mixed = (above * 0x9E3779B97F4A7C15 + digest + 0xD1B54A32D192ED03) & MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
-    return mixed ^ (mixed >> 31)
-
-
-def _reported_ranges(events: Sequence[Event]) -> frozenset[tuple[int, ...]]:
-    """Key lists of the batch's dense session stores from the root: candidates for a re-announcement."""
-    return frozenset(
-        _integers(event.keys)
-        for event in events
-        if isinstance(event, Stored)
-        and event.session
-        and event.parent is None
-        and GroupSpec(group=0, kind=event.kind).dense
-    )

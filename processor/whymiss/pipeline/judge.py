@@ -45,13 +45,17 @@ LOCAL_CAUSES = frozenset(
 with one they stand only if the engine says how much it loaded."""
 
 
+REMEMBERED_SECONDS = 120.0
+"""How long a request's times are kept beyond the longest request seen: holds end well before."""
+
+
 class Judge:
     """Reads the evidence of requests and decides. ``connectors`` are workers that load blocks from elsewhere."""
 
     def __init__(self, config: Config, ledger: LedgerView, connectors: Collection[str]) -> None:
         self._ledger = ledger
         self._connectors = connectors
-        self._recent = RecentRequests(round(config.ledger.window_seconds * SECOND))
+        self._recent = RecentRequests(round(REMEMBERED_SECONDS * SECOND))
         self._workers = Workers(config.workers)
         self._reader = Reader(config.attribution, ledger, self._recent)
         self._facts = FactFinder(config.attribution, config.ledger.window_seconds, ledger)

@@ -47,7 +47,7 @@ telemetry: {{metrics_endpoint: "127.0.0.1:0", log_level: warning}}
 health: {{endpoint: "127.0.0.1:0"}}
 """
 
-NUMBERS = frozenset({"prompt", "engine: cached", "lost tokens"})
+NUMBERS = frozenset({"prompt", "engine: cached", "lost"})
 STYLES = {"none": "dim", "new_content": "dim", "no_recent_match": "", "unknown": ""}
 """What needs somebody's work stands out."""
 
@@ -161,7 +161,7 @@ def _show_requests(
     console: Console, spans: Mapping[str, Seen], said: Mapping[str, Mapping[str, str | int | None]]
 ) -> None:
     table = Table(box=box.SIMPLE_HEAD, title="What the engine said, and why", title_justify="left")
-    for heading in ("request", "prompt", "engine: cached", "whymiss: cause", "owner", "reason", "lost tokens"):
+    for heading in ("request", "prompt", "engine: cached", "whymiss: cause", "owner", "reason", "lost"):
         table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=True)
     of_trace = Counter(str(seen["trace_id"]) for seen in spans.values())
     for seen in sorted(spans.values(), key=_order):

@@ -44,4 +44,6 @@ def read_retry_delay(trailer: str, value: bytes) -> float | None:
 
 
 def _seconds(delay: RetryInfo) -> float:
-    return delay.retry_delay.seconds + delay.retry_delay.nanos / 1e9
+    seconds: int = delay.retry_delay.seconds
+    nanos: int = delay.retry_delay.nanos
+    return seconds + nanos / 1e9

@@ -90,7 +90,9 @@ def splice(
     """
     place = _SPAN if remove_everywhere else _SPAN_ALONE
     replaced = _addition(tuple(attributes)).found_in(raw)
-    return _cut(raw, place, _removal(tuple(remove)), replaced) + _encoded(b"\x4a", attributes)
+    if replaced or remove:
+        raw = _cut(raw, place, _removal(tuple(remove)), replaced)
+    return raw + _encoded(b"\x4a", attributes)
 
 
 def splice_resource(envelope: Envelope, attributes: Mapping[str, Attribute], remove: Collection[str] = ()) -> Envelope:
@@ -147,14 +149,14 @@ def _hits(raw: bytes, needles: Iterable[bytes]) -> list[int]:
     return hits
 
 
-def _touched(raw: bytes, hits: list[int]) -> Iterator[Field]:
-    """Walk the fields of a message whose values hold a hit, and the empty ones."""
+def _touched(found: list[Field], hits: list[int]) -> Iterator[Field]:
+    """Pick the fields of a message whose values hold a hit, and the empty ones."""
     upcoming = iter(sorted(hits))
     hit = next(upcoming)
-    for field in fields(raw):
+    for field in found:
         _, _, value, end = field
         while hit < value:
-            hit = next(upcoming, len(raw))
+            hit = next(upcoming, end)
         if hit < end or value == end:
             yield field
 
@@ -164,9 +166,10 @@ def _cut(raw: bytes, place: _Place, removal: _Removal, replaced: frozenset[bytes
     hits = _hits(raw, replaced) + _hits(raw, removal.needles)
     if not hits:
         return raw
+    found = fields(raw)
     pieces = []
     copied = removed = 0
-    for tag, start, value, end in _touched(raw, hits):
+    for tag, start, value, end in _touched(found, hits):
         child = place.children.get(tag)
         gone = child is not None and depth == _DEPTH_MAX
         if tag == place.attributes:
@@ -184,13 +187,13 @@ def _cut(raw: bytes, place: _Place, removal: _Removal, replaced: frozenset[bytes
     pieces.append(raw[copied:])
     if removed and place.dropped:
         # Of a scalar that comes twice the last one counts.
-        pieces.append(varint(place.dropped) + varint(min(_count(raw, place.dropped) + removed, _UINT32_MAX)))
+        pieces.append(varint(place.dropped) + varint(min(_count(raw, found, place.dropped) + removed, _UINT32_MAX)))
     return b"".join(pieces)
 
 
-def _count(raw: bytes, wanted: int) -> int:
+def _count(raw: bytes, found: list[Field], wanted: int) -> int:
     """Read an integer field of a message, 0 where it is absent."""
-    counts = [read_varint(raw, value)[0] for tag, _, value, _ in fields(raw) if tag == wanted]
+    counts = [read_varint(raw, value)[0] for tag, _, value, _ in found if tag == wanted]
     return counts[-1] & _UINT32_MAX if counts else 0
 
 
