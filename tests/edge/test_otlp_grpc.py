@@ -6,8 +6,8 @@ import os
 import grpc
 import grpc.aio
 import pytest
-from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
-from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from tests.edge.cores import PassingCore, counted

@@ -210,7 +210,9 @@ async def test_probes_and_metrics_tell_how_it_is() -> None:
             await publisher.subscribed()
             await call(service.grpc_port, "traces", traces(1, 2))
             await sink.until_spans(2)
-            metrics = (await get(service.metrics_port, "/metrics"))[1]
+            metrics = ""
+            while "exporter_sent_spans" not in metrics:  # the sink has the spans before we have its answer
+                metrics = (await get(service.metrics_port, "/metrics"))[1]
     for line in (
         'whymiss_receiver_accepted_requests_total{signal="traces",transport="grpc"} 1.0',
         'whymiss_receiver_accepted_spans_total{transport="grpc"} 2.0',

@@ -9,5 +9,5 @@ SERVICES = {
     Signal.METRICS: "opentelemetry.proto.collector.metrics.v1.MetricsService",
     Signal.LOGS: "opentelemetry.proto.collector.logs.v1.LogsService",
 }
-EXPORT_METHODS = {signal: f"/{service}/Export" for signal, service in SERVICES.items()}
+METHODS = {signal: f"/{service}/Export" for signal, service in SERVICES.items()}
 PATHS = {signal: f"/v1/{signal}" for signal in Signal}

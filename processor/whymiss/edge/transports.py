@@ -17,7 +17,7 @@ import opentelemetry.sdk.version
 from .. import __version__
 from .delivery import Deferred, Delivered, Refused
 from .replies import read_bare_delay_seconds, read_partial_success, read_status_delay_seconds
-from .services import EXPORT_METHODS, PATHS
+from .services import METHODS, PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class GrpcTransport:
                 settings.target, grpc.ssl_channel_credentials(), _CHANNEL_OPTIONS, compression
             )
         self._calls: Mapping[Signal, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {
-            signal: self._channel.unary_unary(method) for signal, method in EXPORT_METHODS.items()
+            signal: self._channel.unary_unary(method) for signal, method in METHODS.items()
         }
         self._metadata = tuple((name.lower(), value.reveal()) for name, value in settings.headers.items())
         self._timeout_seconds = settings.timeout_seconds
