@@ -13,7 +13,7 @@ from aiohttp import web
 
 from whymiss.config import Config, parse
 from whymiss.edge.service import Service
-from whymiss.edge.transports import METHODS
+from whymiss.edge.services import METHODS
 from whymiss.redaction import Signal
 from whymiss.wire.fields import SpanFields, read_span
 from whymiss.wire.split import split

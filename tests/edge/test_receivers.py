@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.edge.sinks import GrpcSink, running
 from whymiss.edge.service import Service
-from whymiss.edge.transports import METHODS
+from whymiss.edge.services import METHODS
 from whymiss.redaction import Signal
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

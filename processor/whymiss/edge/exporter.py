@@ -1,191 +1,287 @@
-"""A queue to one next hop, with retries. It takes ``Redacted`` and nothing else."""
+"""A destination: its own queue, its own retries. It takes redacted requests and nothing else.
+
+What ``enqueue`` took has been acknowledged to its sender. It leaves delivered, or it is counted under
+one of five words: ``rejected`` (in part, by a partial success), ``refused`` (by the destination, for
+good), ``retries_exhausted``, ``too_large`` (a single span above the limit) and ``shutdown``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import msgspec
-
-from ..config import ExporterConfig
 from ..errors import Overloaded
-from ..measures import Measures
-from ..redaction import Redacted, Signal
+from ..redaction import Signal
+from ..wire.split import span_count
+from .delivery import Deferred, Delivered, Pace, Refused
 from .logs import Log
-from .transports import Again, Delivered, GrpcTransport, HttpTransport, Refused, Transport
+from .portions import divide
 
-CONSUMERS = 4
-"""Requests under way at once to one next hop: throughput is this times a request's size over its round trip."""
-BATCH_BYTES_MAX = 2 * 1024 * 1024
-"""Requests of one signal that wait are sent as one up to this size: half of what OTLP/gRPC servers take."""
-BACKOFF_FACTOR = 1.5
-JITTER = 0.5
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
-log = Log("exporter")
+    from ..config import ExporterConfig
+    from ..measures import Measures
+    from ..redaction import Redacted
+    from .delivery import Reply, Transport
+    from .logs import Scalar
+
+CONCURRENCY = 10
+"""Requests under way to one destination, as a Collector's ``num_consumers``."""
+
+REQUEST_BYTES_MAX = 4 << 20
+"""Largest request that leaves: what OTLP asks every gRPC server to take, and no HTTP server refuses."""
+
+GATHER_SECONDS = 0.02
+"""How long a worker lets small requests gather before it sends them as one."""
+
+_ONE_SPOILS_ALL = frozenset({"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "400", "413"})
+"""Refusals that one malformed request, or only their sum, may have caused."""
+
+GATHER_REQUESTS = 64
+"""With so many in the queue nobody waits for more."""
+
+Loss: TypeAlias = Literal["rejected", "refused", "retries_exhausted", "too_large", "shutdown"]
+
+_log = Log("exporter")
 
 
-class World(msgspec.Struct, frozen=True):
-    """What an exporter needs of the world besides its transport."""
+class _Batch:
+    """Requests for one signal that travel as one."""
 
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    chance: Callable[[], float] = random.random
+    def __init__(self, first: Redacted) -> None:
+        self.signal = first.signal
+        self.requests = [first]
+        self.size = len(first.body)
 
+    @property
+    def items(self) -> int:
+        """Spans in all of them."""
+        return sum(request.items for request in self.requests)
 
-REAL = World()
+    def add(self, request: Redacted) -> bool:
+        """Take one more along, if it fits."""
+        # Metrics and logs leave unread: one that is malformed must not spoil another.
+        if not request.signal is self.signal is Signal.TRACES or self.size + len(request.body) > REQUEST_BYTES_MAX:
+            return False
+        self.requests.append(request)
+        self.size += len(request.body)
+        return True
 
 
 class Exporter:
-    """Sends what is submitted, in order of submission as far as retries allow."""
+    """One destination. It belongs to one event loop; `stop` it once, after the last item."""
 
     def __init__(
-        self,
-        name: str,
-        config: ExporterConfig,
-        measures: Measures,
-        *,
-        transport: Transport | None = None,
-        world: World = REAL,
+        self, name: str, settings: ExporterConfig, transport: Transport, measures: Measures, pace: Pace | None = None
     ) -> None:
         self.name = name
-        self._config = config
+        self._settings = settings
+        self._transport = transport
         self._measures = measures
-        self._transport = transport or (GrpcTransport(config) if config.protocol == "grpc" else HttpTransport(config))
-        self._world = world
-        self._waiting: deque[Redacted] = deque()
-        self._bytes = 0
-        self._under_way = 0
-        self._changed = asyncio.Event()
-        self._closing = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._pace = pace or Pace()
+        self._queue: deque[Redacted] = deque()
+        self._queued_bytes = 0
+        self._sending: list[_Batch] = []
+        self._workers: set[asyncio.Task[None]] = set()
+        self._gathering = False
+        self._stopping = asyncio.Event()
+        self._idle = asyncio.Event()
 
-    # --- taking ---------------------------------------------------------------------------------
-
-    def check_room(self) -> None:
-        """Raise ``Overloaded`` when the queue takes no more."""
-        key = f"exporters.{self.name}"
-        if len(self._waiting) + self._under_way >= self._config.queue_requests_max:
-            raise Overloaded("the export queue is full", limit_key=f"{key}.queue_requests_max")
-        if self._bytes >= self._config.queue_bytes_max:
-            raise Overloaded("the export queue is full", limit_key=f"{key}.queue_bytes_max")
-
-    def submit(self, item: Redacted) -> None:
-        """Queue a request. What was accepted before is taken even over the limit: room is checked first."""
-        self._waiting.append(item)
-        self._bytes += len(item.body)
-        self._show()
-        self._changed.set()
-
-    def _show(self) -> None:
-        self._measures.gauge("whymiss.exporter.queue_size", len(self._waiting) + self._under_way, exporter=self.name)
-        self._measures.gauge("whymiss.exporter.queue_capacity", self._config.queue_requests_max, exporter=self.name)
+    @property
+    def held_requests(self) -> int:
+        """Requests queued or under way."""
+        return len(self._queue) + sum(len(batch.requests) for batch in self._sending)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are queued or under way."""
-        return self._bytes
+        """Bytes of the requests queued or under way."""
+        return self._queued_bytes + sum(batch.size for batch in self._sending)
 
-    # --- sending --------------------------------------------------------------------------------
+    def require_room(self) -> None:
+        """Raise `Overloaded` while what is held has reached a limit."""
+        for held, key in ((self.held_requests, "queue_requests_max"), (self.held_bytes, "queue_bytes_max")):
+            limit: int = getattr(self._settings, key)
+            if held >= limit:
+                raise Overloaded("an exporter's queue is full", limit_key=f"exporters.{self.name}.{key}")
 
-    async def start(self) -> None:
-        """Begin to send."""
-        await self._transport.start()
-        self._tasks = [asyncio.create_task(self._consume()) for _ in range(CONSUMERS)]
+    def submit(self, item: Redacted) -> None:
+        """Queue what has not been acknowledged yet, or raise `Overloaded`."""
+        self.require_room()
+        self.enqueue(item)
 
-    async def stop(self, deadline_seconds: float) -> None:
-        """Send what is queued within the deadline; what is left then is counted as lost and named."""
-        self._closing = True
-        self._changed.set()
-        _, late = await asyncio.wait(self._tasks, timeout=deadline_seconds) if self._tasks else (set(), set())
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        while self._waiting:
-            self._give_up(self._waiting.popleft(), "shutdown")
-        await self._transport.stop()
+    def enqueue(self, item: Redacted) -> None:
+        """Queue what has been acknowledged: it goes in over the limits too.
 
-    async def _consume(self) -> None:
-        while (item := await self._next()) is not None:
-            try:
-                await self._deliver(item)
-            except asyncio.CancelledError:
-                self._give_up(item, "shutdown")
-                raise
-            except Exception as error:
-                # A defect of ours costs this request, not the exporter.
-                log.error("request not exported", error=error, exporter=self.name)
-                self._give_up(item, type(error).__name__)
-            finally:
-                self._under_way -= 1
-                self._show()
+        How far over is bounded: meanwhile new requests are refused, so it is by what the joiner holds.
+        """
+        if not item.body:
+            return
+        self._queue.append(item)
+        self._queued_bytes += len(item.body)
+        self._employ()
 
-    async def _next(self) -> Redacted | None:
-        while not self._waiting:
-            if self._closing:
-                return None
-            self._changed.clear()
-            await self._changed.wait()
-        item = self._batch(self._waiting.popleft())
-        self._under_way += 1
-        return item
+    def gauge(self) -> None:
+        """Bring the gauges up to date."""
+        self._measures.gauge("whymiss.exporter.queue_size", self.held_requests, exporter=self.name)
+        self._measures.gauge("whymiss.exporter.queue_capacity", self._settings.queue_requests_max, exporter=self.name)
 
-    def _batch(self, first: Redacted) -> Redacted:
-        """Join what waits behind: the concatenation of encoded export requests is their merged request."""
-        bodies, items, size = [first.body], first.items, len(first.body)
-        while self._waiting:
-            following = self._waiting[0]
-            if following.signal is not first.signal or size + len(following.body) > BATCH_BYTES_MAX:
-                break
-            self._waiting.popleft()
-            bodies.append(following.body)
-            items += following.items
-            size += len(following.body)
-        return first if len(bodies) == 1 else msgspec.structs.replace(first, body=b"".join(bodies), items=items)
+    async def stop(self, deadline_seconds: float) -> int:
+        """Send what is held, then disconnect; return how many requests were given up at the deadline.
 
-    async def _deliver(self, item: Redacted) -> None:
-        retry = self._config.retry
-        began = self._world.monotonic()
-        wait = retry.initial_seconds
+        What waits for its next attempt makes it at once.
+        """
+        self._stopping.set()
+        if self._workers:
+            await self._pace.wait(self._idle, deadline_seconds)
+        unfinished = list(self._workers)
+        for worker in unfinished:
+            worker.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        await self._transport.close()
+        given_up = self.held_requests
+        if given_up:
+            items = sum(batch.items for batch in self._sending) + sum(item.items for item in self._queue)
+            self._lose("shutdown", items, requests=given_up)
+        return given_up
+
+    def _employ(self) -> None:
+        """Have a worker for the queue, unless one is about to look at it or all are busy."""
+        if self._queue and not self._gathering and len(self._workers) < CONCURRENCY:
+            self._gathering = True
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            self._idle.clear()
+            worker.add_done_callback(self._dismiss)
+
+    def _dismiss(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not self._workers:
+            self._idle.set()
+
+    async def _work(self) -> None:
+        while self._queue:
+            self._gathering = True
+            if self._may_grow() and not self._stopping.is_set():
+                await self._pause(GATHER_SECONDS)
+            self._gathering = False
+            if not self._queue:
+                return
+            batch = self._take()
+            self._sending.append(batch)
+            self._employ()
+            await self._deliver(batch)
+            self._sending.remove(batch)
+        self._gathering = False
+
+    def _may_grow(self) -> bool:
+        """Whether the next request is small enough, and the queue short enough, to be worth a wait."""
+        few = len(self._queue) < GATHER_REQUESTS and self._queued_bytes < REQUEST_BYTES_MAX
+        return few and self._queue[0].signal is Signal.TRACES
+
+    def _take(self) -> _Batch:
+        """Take the oldest request, and with it those behind it that fit into the same one."""
+        batch = _Batch(self._queue.popleft())
+        while self._queue and batch.add(self._queue[0]):
+            self._queue.popleft()
+        self._queued_bytes -= batch.size
+        return batch
+
+    async def _deliver(self, batch: _Batch) -> None:
+        if batch.size > REQUEST_BYTES_MAX:
+            await self._deliver_in_portions(batch.signal, batch.requests[0].body)
+            return
+        # Two encoded requests, one behind the other, are the encoding of both merged.
+        reply = await self._send(batch.signal, b"".join([request.body for request in batch.requests]))
+        if isinstance(reply, Refused) and reply.code in _ONE_SPOILS_ALL and len(batch.requests) > 1:
+            # We put them together, so none may suffer from another.
+            for request in batch.requests:
+                self._settle(await self._send(request.signal, request.body), request.signal, request.items)
+            return
+        self._settle(reply, batch.signal, batch.items)
+
+    async def _deliver_in_portions(self, signal: Signal, body: bytes) -> None:
+        for portion in divide(body, REQUEST_BYTES_MAX):
+            items = span_count(portion) if signal is Signal.TRACES else 0
+            if len(portion) > REQUEST_BYTES_MAX:
+                self._lose("too_large", items, bytes=len(portion))
+            else:
+                self._settle(await self._send(signal, portion), signal, items)
+
+    async def _send(self, signal: Signal, body: bytes) -> Reply:
+        """Send until there is an answer for good; what is `Deferred` even then is given up."""
+        began, attempts = self._pace.now(), 0
+        limit = self._settings.retry.max_elapsed_seconds
         while True:
-            answer = await self._transport.send(item.signal, item.body)
-            if isinstance(answer, Delivered):
-                self._delivered(item, answer)
-                return
-            if isinstance(answer, Refused):
-                self._give_up(item, answer.error)
-                return
-            pause = self._pause(answer, wait)
-            elapsed = self._world.monotonic() - began
-            if 0 < retry.max_elapsed_seconds < elapsed + pause:
-                self._give_up(item, answer.error)
-                return
-            log.warning("next hop not ready", exporter=self.name, reason=answer.error)
-            await self._world.sleep(pause)
-            wait = min(retry.max_seconds, wait * BACKOFF_FACTOR)
+            try:
+                reply = await self._transport.send(signal, body)
+            except Exception as error:
+                _log.error("an attempt failed by a mistake of ours", error=error, exporter=self.name)
+                return Refused(type(error).__name__)
+            if not isinstance(reply, Deferred):
+                return reply
+            wait_seconds = self._wait_seconds(attempts, reply.hint_seconds)
+            attempts += 1
+            if limit and self._pace.now() - began + wait_seconds > limit:
+                return reply
+            _log.info("export will be tried again", exporter=self.name, code=reply.code, wait_seconds=wait_seconds)
+            await self._pause(wait_seconds)
 
-    def _pause(self, answer: Again, wait: float) -> float:
-        jittered = wait * (1 - JITTER + 2 * JITTER * self._world.chance())
-        return max(jittered, answer.after_seconds or 0.0)
+    def _settle(self, reply: Reply, signal: Signal, items: int) -> None:
+        """Count how a request ended."""
+        match reply:
+            case Refused(code=code):
+                self._lose("refused", items, signal=signal, code=code)
+            case Deferred(code=code):
+                self._lose("retries_exhausted", items, signal=signal, code=code)
+            case Delivered(rejected=rejected, message=message):
+                # Of metrics and logs it rejects points and records, which nobody has counted.
+                spans = min(rejected, items)
+                self._measures.count("whymiss.exporter.sent_spans", items - spans, exporter=self.name)
+                if rejected:
+                    self._lose("rejected", spans, signal=signal, rejected=rejected)
+                if message:
+                    # The next hop's words may quote what we sent: they are not for every log.
+                    _log.debug("the next hop remarked on a request", exporter=self.name, remark=message)
 
-    def _delivered(self, item: Redacted, answer: Delivered) -> None:
-        self._bytes -= len(item.body)
-        if answer.rejected or answer.message:
-            log.warning("next hop took only part", exporter=self.name, rejected=answer.rejected)
-        if item.signal is Signal.TRACES:
-            sent = max(0, item.items - answer.rejected)
-            self._measures.count("whymiss.exporter.sent_spans", sent, exporter=self.name)
-            if answer.rejected:
-                self._fail(min(answer.rejected, item.items), "partial_success")
+    def _wait_seconds(self, attempts: int, hint_seconds: float | None) -> float:
+        """Exponential, between half and one and a half of it by chance; a hint can only lengthen it."""
+        retry = self._settings.retry
+        wait = min(retry.initial_seconds * 1.5 ** min(attempts, 100), retry.max_seconds)
+        return max(wait * (0.5 + self._pace.random()), hint_seconds or 0.0)
 
-    def _give_up(self, item: Redacted, error: str) -> None:
-        self._bytes -= len(item.body)
-        log.error("request not exported", exporter=self.name, reason=error, signal=item.signal.value, items=item.items)
-        if item.signal is Signal.TRACES:
-            self._fail(item.items, error)
+    async def _pause(self, seconds: float) -> None:
+        """Wait; the beginning of the shutdown ends the waits that are under way, and no later ones."""
+        await self._pace.wait(asyncio.Event() if self._stopping.is_set() else self._stopping, seconds)
 
-    def _fail(self, spans: int, error: str) -> None:
-        labels = {"exporter": self.name, "error_type": error}
-        self._measures.count("whymiss.exporter.failed_spans", spans, **labels)
+    def _lose(self, how: Loss, items: int, **fields: Scalar) -> None:
+        self._measures.count("whymiss.exporter.failed_spans", items, exporter=self.name, error_type=how)
+        _log.error("accepted data was not delivered", exporter=self.name, reason=how, spans=items, error=None, **fields)
+
+
+class FanOut:
+    """All destinations; each gets everything, in its own time."""
+
+    def __init__(self, exporters: Sequence[Exporter]) -> None:
+        self._exporters = exporters
+
+    def require_room(self) -> None:
+        """Raise `Overloaded` while any destination's queue is full."""
+        for exporter in self._exporters:
+            exporter.require_room()
+
+    def enqueue(self, items: Iterable[Redacted]) -> None:
+        """Queue acknowledged items everywhere."""
+        for item in items:
+            for exporter in self._exporters:
+                exporter.enqueue(item)
+
+    def gauge(self) -> None:
+        """Bring the gauges up to date."""
+        for exporter in self._exporters:
+            exporter.gauge()
+
+    async def stop(self, deadline_seconds: float) -> int:
+        """Stop all at once; return how many requests were given up."""
+        return sum(await asyncio.gather(*(exporter.stop(deadline_seconds) for exporter in self._exporters)))

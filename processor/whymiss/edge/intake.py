@@ -1,125 +1,108 @@
-"""Where receivers hand requests in, and the one owner of the pipeline."""
+"""The door: whatever a stage raises costs one request, one count and one log line, never the process."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import Callable, Sequence
-from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ..errors import BadInput, Overloaded
-from ..pipeline import Accepted, KvOutcome, KvSource, Pipeline
-from ..redaction import Redacted, Signal
-from .exporter import Exporter
+from ..redaction import Signal
+from ..wire.split import span_count
 from .logs import Log
 
-log = Log("intake")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..measures import Measures
+    from ..pipeline import Accepted, KvOutcome, KvSource
+    from ..redaction import Redacted
+    from .exporter import FanOut
+
+Door: TypeAlias = Literal["grpc", "http"]
+
+_log = Log("intake")
 
 
-class Transported(StrEnum):
-    """How a request came in."""
+class Core(Protocol):
+    """What the edge needs of the pipeline. One event loop owns it; no call overlaps another."""
 
-    GRPC = "grpc"
-    HTTP = "http"
+    measures: Measures
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `advance` next has something to release, or ``None`` while nothing is held."""
+        ...
+
+    def traces(self, body: bytes, now: float) -> Accepted:
+        """Take an encoded ExportTraceServiceRequest; raises `BadInput`, `Overloaded`."""
+        ...
+
+    def metrics(self, body: bytes, now: float) -> Accepted:
+        """Take an encoded ExportMetricsServiceRequest; raises `BadInput`, `Overloaded`."""
+        ...
+
+    def logs(self, body: bytes, now: float) -> Accepted:
+        """Take an encoded ExportLogsServiceRequest; raises `BadInput`, `Overloaded`."""
+        ...
+
+    def kv_frames(
+        self, source: KvSource, frames: Sequence[bytes], received_unix_nanos: int, *, replayed: bool, now: float
+    ) -> KvOutcome:
+        """Take one ZMQ message of a publisher, or of its replay socket."""
+        ...
+
+    def advance(self, now: float) -> tuple[Redacted, ...]:
+        """Release what is due."""
+        ...
+
+    def drain(self) -> tuple[Redacted, ...]:
+        """Release everything."""
+        ...
 
 
 class Intake:
-    """Takes requests and events, acknowledges what is in its hands, and lets go of what is due.
+    """Takes requests from the receivers and hands on what the core lets go of at once.
 
-    Everything runs on the event loop, so the pipeline has one owner without a lock.
+    A request is accepted when the core holds it or the exporters have queued it. With a full queue it
+    is refused before the core sees it, because what the core has joined cannot be taken back.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, exporters: Sequence[Exporter], *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._pipeline = pipeline
-        self._exporters = exporters
-        self._monotonic = monotonic
-        self._closing = False
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, core: Core, fan_out: FanOut, now: Callable[[], float], accepted: Callable[[], None]) -> None:
+        self._take = {Signal.TRACES: core.traces, Signal.METRICS: core.metrics, Signal.LOGS: core.logs}
+        self._measures = core.measures
+        self._fan_out = fan_out
+        self._now = now
+        self._accepted = accepted
 
-    # --- what receivers call ----------------------------------------------------------------------
-
-    def take(self, signal: Signal, body: bytes, transport: Transported) -> Accepted:
-        """Take one encoded export request.
-
-        When this returns, all of it is queued for export or held by the joiner. Raises ``BadInput`` when
-        the bytes are wrong, ``Overloaded`` when there is no room: then nothing of it was taken.
-        """
-        measures = self._pipeline.measures
-        labels = {"transport": transport.value, "signal": signal.value}
+    async def accept(self, door: Door, signal: Signal, body: bytes) -> Accepted:
+        """Take one encoded request, or raise what `answer_to` knows how to answer."""
         try:
-            self._check_room()
-            accepted = self._hand_in(signal, body)
-        except Overloaded:
-            measures.count("whymiss.receiver.refused_requests", 1, reason="overloaded", **labels)
+            self._fan_out.require_room()
+            accepted = self._take[signal](body, self._now())
+            self._fan_out.enqueue(accepted.outgoing)
+        except (BadInput, Overloaded) as error:
+            _log.warning("a request was refused", error=error, transport=door, signal=signal)
+            self._count_refused_spans(door, signal, body)
             raise
-        except BadInput:
-            measures.count("whymiss.receiver.refused_requests", 1, reason="bad_input", **labels)
+        except Exception as error:
+            _log.error("a stage failed on a request", error=error, transport=door, signal=signal)
+            self._measures.count("whymiss.stage.failures", stage="pipeline", error_type=type(error).__name__)
+            self._count_refused_spans(door, signal, body)
             raise
-        self._send(accepted.outgoing)
-        measures.count("whymiss.receiver.accepted_requests", 1, **labels)
-        self._wake.set()
+        self._accepted()
+        self._measures.count("whymiss.receiver.accepted_requests", transport=door, signal=signal)
+        if signal is Signal.TRACES:
+            self._measures.count("whymiss.receiver.accepted_spans", span_count(body), transport=door)
         return accepted
 
-    def _check_room(self) -> None:
-        if self._closing:
-            raise Overloaded("the service is shutting down", limit_key="shutdown.deadline_seconds")
-        for exporter in self._exporters:
-            exporter.check_room()
+    def count_refused(self, door: Door, signal: Signal, reason: str) -> None:
+        """Count a request that a client was told to have failed."""
+        self._measures.count("whymiss.receiver.refused_requests", transport=door, signal=signal, reason=reason)
 
-    def _hand_in(self, signal: Signal, body: bytes) -> Accepted:
-        now = self._monotonic()
-        if signal is Signal.TRACES:
-            self._send(self._pipeline.advance(now))
-            return self._pipeline.traces(body, now)
-        if signal is Signal.METRICS:
-            return self._pipeline.metrics(body, now)
-        return self._pipeline.logs(body, now)
-
-    def take_events(
-        self, source: KvSource, frames: Sequence[bytes], received_unix_nanos: int, *, replayed: bool
-    ) -> KvOutcome:
-        """Take one message of a KV-event publisher."""
-        outcome = self._pipeline.kv_frames(
-            source, frames, received_unix_nanos, replayed=replayed, now=self._monotonic()
-        )
-        self._wake.set()
-        return outcome
-
-    def _send(self, outgoing: Sequence[Redacted]) -> None:
-        for item in outgoing:
-            for exporter in self._exporters:
-                exporter.submit(item)
-
-    # --- time -------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Begin to let go of what is due."""
-        self._task = asyncio.create_task(self._run())
-
-    async def stop(self) -> None:
-        """Refuse what still comes, and hand everything held to the exporters."""
-        self._closing = True
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        self._send(self._pipeline.drain())
-
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            deadline = self._pipeline.next_deadline
-            pause = None if deadline is None else max(0.0, deadline - self._monotonic())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause)
-            try:
-                self._send(self._pipeline.advance(self._monotonic()))
-            except Exception as error:
-                # A stage that raises costs what it was working on, never the process.
-                log.error("releasing failed", error=error)
-                labels = {"stage": "advance", "error_type": type(error).__name__}
-                self._pipeline.measures.count("whymiss.stage.failures", 1, **labels)
+    def _count_refused_spans(self, door: Door, signal: Signal, body: bytes) -> None:
+        if signal is not Signal.TRACES:
+            return
+        try:
+            spans = span_count(body)
+        except BadInput:
+            return
+        self._measures.count("whymiss.receiver.refused_spans", spans, transport=door)

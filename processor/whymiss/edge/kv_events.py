@@ -1,133 +1,155 @@
-"""ZMQ subscribers to the engines' KV events, one task a source.
+"""KV-cache events from ZMQ publishers: one task a source, so that none can stop another.
 
-What a publisher lost on the way shows as a gap in its sequence numbers; a replay endpoint is then asked for
-what is missing. The request goes out of a DEALER socket because a REQ socket reads one reply only. One source
-that floods, stalls or sends garbage costs the others nothing: each has its own socket, queue and task.
+A publisher drops what a slow subscriber cannot take, and says so only by skipping numbers. The core
+notices; the listener then asks the publisher's replay socket, before it looks at the next live
+message, so that the record stays in order. What counts as a gap, a duplicate or a restart is the
+core's to say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING
 
 import zmq
 import zmq.asyncio
 
-from ..config import KvSourceConfig
-from ..pipeline import KvOutcome, KvSource
-from .intake import Intake
+from ..pipeline import KvSource
 from .logs import Log
 
-log = Log("kv_events")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-RECEIVE_HIGH_WATER: Final = 100_000
-"""Messages that may wait in a socket: as many as vLLM's publisher keeps by default."""
-RECONNECT_MS: Final = 100
-RECONNECT_MS_MAX: Final = 5_000
-REPLAY_SILENCE_SECONDS: Final = 1.0
-"""A publisher answers replays between two batches, at most 0.1 s apart when it is idle."""
+    from ..config import KvSourceConfig
+    from ..pipeline import KvOutcome
+    from .intake import Core
+
+REPLAY_SILENCE_SECONDS = 2.0
+"""A replay without a further answer for this long is over; vLLM answers between two steps, within 0.1 s."""
+
+REPLAY_REST_SECONDS = 30.0
+"""After a replay that was not answered the next gaps are not asked for: each costs the silence above."""
+
+_HIGH_WATER_MARK = 100_000  # messages queued for us, as many as vLLM's publisher keeps
+_MESSAGE_BYTES_MAX = 64 << 20  # vLLM's largest batches have a few hundred kilobytes
+_HEARTBEAT_MS = 10_000
+_TURN = 64  # messages taken in one go before others have their turn
+
+_log = Log("kv_events")
 
 
-class KvSubscriber:
-    """Follows one publisher from ``start`` to ``stop``."""
+def source_name(settings: KvSourceConfig) -> str:
+    """What a source is called in metrics and logs: its address, which the configuration keeps unique with the topic."""
+    return f"{settings.endpoint}#{settings.topic}" if settings.topic else settings.endpoint
 
-    def __init__(self, config: KvSourceConfig, intake: Intake, context: zmq.asyncio.Context) -> None:
-        self._config = config
-        self._intake = intake
+
+class KvListener:
+    """Follows one source until it is stopped. ZMQ reconnects by itself, for ever."""
+
+    def __init__(
+        self,
+        settings: KvSourceConfig,
+        core: Core,
+        context: zmq.asyncio.Context,
+        taken: Callable[[], None],
+        *,
+        replay_silence_seconds: float = REPLAY_SILENCE_SECONDS,
+    ) -> None:
+        self._settings = settings
+        self._core = core
         self._context = context
+        self._after = taken
+        self._silence_seconds = replay_silence_seconds
         self._source = KvSource(
-            name=config.endpoint,
-            worker=config.worker,
-            rank=config.rank,
-            model=config.model,
-            kv_connector=config.kv_connector,
-            can_replay=config.replay_endpoint is not None,
+            name=source_name(settings),
+            worker=settings.worker,
+            rank=settings.rank,
+            model=settings.model,
+            kv_connector=settings.kv_connector,
+            can_replay=settings.replay_endpoint is not None,
         )
-        self._tasks: list[asyncio.Task[None]] = []
-        self._asking = asyncio.Lock()
+        self._no_replay_until = 0.0
+        self._taken = 0
+        self._live: zmq.asyncio.Socket | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Bind or connect, and begin to read. Raises ``OSError`` where the address cannot be bound."""
-        socket = self._context.socket(zmq.SUB)
-        socket.set_hwm(RECEIVE_HIGH_WATER)
-        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-        socket.setsockopt_string(zmq.SUBSCRIBE, self._config.topic)
+        """Subscribe and follow. Raises `OSError` where an address to bind cannot be had."""
+        live = self._live = self._context.socket(zmq.SUB)
+        _tune(live)
+        live.subscribe(self._settings.topic)
         try:
-            if self._config.bind:
-                socket.bind(self._config.endpoint)
+            if self._settings.bind:
+                live.bind(self._settings.endpoint)
             else:
-                socket.connect(self._config.endpoint)
+                live.connect(self._settings.endpoint)
         except zmq.ZMQError as error:
-            socket.close(linger=0)
-            raise OSError(f"kv_events.sources: cannot use {self._config.endpoint}: {error.strerror}") from error
-        self._tasks.append(asyncio.create_task(self._follow(socket)))
+            live.close(linger=0)
+            raise OSError(error.errno, f"kv_events: {error.strerror}", self._settings.endpoint) from error
+        self._task = asyncio.create_task(self._follow(live))
 
     async def stop(self) -> None:
-        """Stop reading."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Unsubscribe; what ZMQ still holds is dropped."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._live is not None:
+            self._live.close(linger=0)
 
-    async def _follow(self, socket: zmq.asyncio.Socket) -> None:
-        with contextlib.closing(_Lingerless(socket)):
-            while True:
-                frames = await socket.recv_multipart()
-                self._take(frames)
+    async def _follow(self, live: zmq.asyncio.Socket) -> None:
+        if self._settings.replay_endpoint is not None:
+            # An idle publisher may not speak for hours, and what it holds was announced before we came.
+            await self._replay(self._settings.replay_endpoint, 0)
+            self._no_replay_until = 0.0  # a publisher that is not up yet has not failed
+        while True:
+            outcome = await self._take(await live.recv_multipart(), replayed=False)
+            if outcome is None or outcome.missing_first is None or self._settings.replay_endpoint is None:
+                continue
+            if time.monotonic() >= self._no_replay_until:
+                await self._replay(self._settings.replay_endpoint, outcome.missing_first)
 
-    def _take(self, frames: Sequence[bytes]) -> None:
-        try:
-            outcome = self._intake.take_events(self._source, frames, time.time_ns(), replayed=False)
-        except Exception as error:
-            # A message that we fail on costs itself.
-            log.error("event message failed", error=error, source=self._source.name)
-            return
-        if outcome.kind == "bad":
-            log.warning("event message could not be read", source=self._source.name)
-        if outcome.missing_first is not None:
-            log.warning(
-                "event numbers are missing",
-                source=self._source.name,
-                first=outcome.missing_first,
-                last=outcome.missing_last,
-            )
-            if self._source.can_replay:
-                self._tasks = [task for task in self._tasks if not task.done()]
-                self._tasks.append(asyncio.create_task(self._replay(outcome)))
-
-    async def _replay(self, gap: KvOutcome) -> None:
-        """Ask the publisher for what is missing, and hand in its answers."""
-        assert self._config.replay_endpoint is not None and gap.missing_first is not None, "asked only with both"  # noqa: PT018
-        async with self._asking:
-            socket = self._context.socket(zmq.DEALER)
-            with contextlib.closing(_Lingerless(socket)):
-                socket.connect(self._config.replay_endpoint)
-                await socket.send_multipart([b"", gap.missing_first.to_bytes(8, "big")])
-                answers = 0
-                try:
+    async def _replay(self, endpoint: str, first: int) -> None:
+        """Ask for everything from a number on, and feed it until the end marker or silence."""
+        with self._context.socket(zmq.DEALER) as replay:
+            _tune(replay)
+            replay.connect(endpoint)
+            await replay.send_multipart([b"", first.to_bytes(8, "big")])
+            try:
+                # Not wait_for: in Python 3.11 it can swallow the cancellation that `stop` waits for.
+                async with asyncio.timeout(self._silence_seconds) as patience:
                     while True:
-                        frames = await asyncio.wait_for(socket.recv_multipart(), REPLAY_SILENCE_SECONDS)
-                        outcome = self._intake.take_events(self._source, frames, time.time_ns(), replayed=True)
-                        if outcome.kind == "end":
-                            break
-                        answers += 1
-                except TimeoutError:
-                    log.warning("replay was not answered to its end", source=self._source.name, answers=answers)
-                except Exception as error:
-                    log.error("replay failed", error=error, source=self._source.name)
-                else:
-                    log.info("gap replayed", source=self._source.name, answers=answers)
+                        outcome = await self._take(await replay.recv_multipart(), replayed=True)
+                        if outcome is not None and outcome.kind == "end":
+                            self._core.measures.count("whymiss.ledger.replays", source=self._source.name)
+                            return
+                        patience.reschedule(asyncio.get_running_loop().time() + self._silence_seconds)
+            except TimeoutError:
+                self._no_replay_until = time.monotonic() + REPLAY_REST_SECONDS
+                _log.warning("a replay was not answered to its end", source=self._source.name, first=first)
+
+    async def _take(self, frames: Sequence[bytes], *, replayed: bool) -> KvOutcome | None:
+        self._taken += 1
+        if self._taken % _TURN == 0:
+            await asyncio.sleep(0)  # a message that is there already is received without one
+        try:
+            outcome = self._core.kv_frames(
+                self._source, frames, time.time_ns(), replayed=replayed, now=time.monotonic()
+            )
+        except Exception as error:
+            name = type(error).__name__
+            self._core.measures.count("whymiss.stage.failures", stage="ledger", error_type=name)
+            _log.error("a KV-event message was lost", error=error, source=self._source.name)
+            return None
+        self._after()
+        return outcome
 
 
-class _Lingerless:
-    """Closes a socket without waiting for what it did not send."""
-
-    def __init__(self, socket: zmq.asyncio.Socket) -> None:
-        self._socket = socket
-
-    def close(self) -> None:
-        self._socket.close(linger=0)
+def _tune(socket: zmq.asyncio.Socket) -> None:
+    socket.linger = 0
+    socket.rcvhwm = _HIGH_WATER_MARK
+    socket.ipv6 = True
+    socket.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES_MAX)
+    # Without a heartbeat a publisher whose node is gone looks like one that is idle.
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS)

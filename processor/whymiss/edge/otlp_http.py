@@ -1,175 +1,179 @@
-"""OTLP over HTTP: the receiver, protobuf and JSON on one port."""
+"""OTLP over HTTP: protobuf and JSON, plain or compressed, with every answer in the request's own encoding."""
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Final
+import asyncio
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-import grpc
-import zstandard
 from aiohttp import web
 
-from ..config import HttpReceiverConfig
-from ..errors import BadInput, Overloaded
+from ..errors import Overloaded
 from ..redaction import Signal
 from ..wire.json_in import logs_from_json, metrics_from_json, traces_from_json
 from ..wire.json_out import export_response, status_body
-from .intake import Intake, Transported
-from .logs import Log
+from . import answers
+from .inflate import CODINGS, inflate
+from .services import PATHS
 
-log = Log("otlp_http")
+if TYPE_CHECKING:
+    from ..config import HttpReceiverConfig
+    from .answers import Answer
+    from .intake import Intake
 
-PROTOBUF: Final = "application/x-protobuf"
-JSON: Final = "application/json"
-CHUNK: Final = 64 * 1024
-TO_PROTOBUF: Final[dict[Signal, Callable[[bytes], bytes]]] = {
-    Signal.TRACES: traces_from_json,
-    Signal.METRICS: metrics_from_json,
-    Signal.LOGS: logs_from_json,
-}
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+_SIGNALS = {path: signal for signal, path in PATHS.items()}
+_FROM_JSON = {Signal.TRACES: traces_from_json, Signal.METRICS: metrics_from_json, Signal.LOGS: logs_from_json}
+_LIMIT_KEY = "receivers.http.max_body_bytes"
+
+_BODY_SECONDS_MAX = 30.0
+"""How long one body may take to arrive: a client that trickles holds memory."""
+
+_BODIES_MAX = 4
+"""How many bodies of the largest size may be in memory at once, over all connections."""
+
+_IDLE_SECONDS = 75.0
+_YIELD_BYTES = 1 << 20  # inflating this much takes a millisecond or two; then others have their turn
 
 
 class _Refusal(Exception):
-    """An answer other than 200, decided while a request is read."""
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
 
-    def __init__(self, status: int, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code: int = code.value[0]
-        self.message = message
+
+class _Budget:
+    """Bytes of all bodies in memory."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_left = bytes_max
+
+
+class _Held:
+    """What one request has taken of the budget."""
+
+    def __init__(self, budget: _Budget) -> None:
+        self._budget = budget
+        self._bytes = 0
+
+    def take(self, size: int) -> None:
+        """Take a part, or raise `Overloaded` where too little is left."""
+        if size > self._budget.bytes_left:
+            raise Overloaded("too many large bodies at once", limit_key=_LIMIT_KEY)
+        self._budget.bytes_left -= size
+        self._bytes += size
+
+    def give_back(self) -> None:
+        """Give all of it back; the request is over."""
+        self._budget.bytes_left += self._bytes
+        self._bytes = 0
 
 
 class HttpReceiver:
-    """Listens on ``receivers.http.endpoint``."""
+    """Serves ``POST /v1/{traces,metrics,logs}`` on one address."""
 
-    def __init__(self, config: HttpReceiverConfig, intake: Intake) -> None:
-        assert config.endpoint is not None, "a receiver that is off is not made"
-        self._config = config
+    def __init__(
+        self, endpoint: str, settings: HttpReceiverConfig, intake: Intake, *, grace_seconds: float = 1.0
+    ) -> None:
+        self._address = urlsplit(f"//{endpoint}")
+        self._bytes_max = settings.max_body_bytes
+        self._budget = _Budget(_BODIES_MAX * settings.max_body_bytes)
         self._intake = intake
-        app = web.Application(client_max_size=config.max_body_bytes)
-        for signal in Signal:
-            app.router.add_route("*", f"/v1/{signal.value}", self._answer(signal))
-        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
-        self._host, _, port = config.endpoint.rpartition(":")
-        self._port = int(port)
+        server = web.Server(self._serve, access_log=None, auto_decompress=False, keepalive_timeout=_IDLE_SECONDS)
+        self._runner = web.ServerRunner(server, shutdown_timeout=grace_seconds)
+        self.port = 0
+        """The port that is listened on, after `start`."""
 
     async def start(self) -> None:
-        """Listen. Raises ``OSError`` where the address cannot be had."""
+        """Listen. Raises `OSError` where the address cannot be had."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host.strip("[]"), self._port).start()
-
-    async def stop(self) -> None:
-        """Take no new requests and let those under way end."""
-        await self._runner.cleanup()
+        await web.TCPSite(self._runner, self._address.hostname, self._address.port or 0).start()
+        self.port = self._runner.addresses[0][1]
 
     @property
-    def port(self) -> int:
-        """The port that is listened on, after ``start``."""
-        port: int = self._runner.addresses[0][1]
-        return port
+    def bytes_left(self) -> int:
+        """What bodies may still take of the memory for all of them."""
+        return self._budget.bytes_left
 
-    def _answer(self, signal: Signal) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
-            as_json = request.content_type == JSON
-            try:
-                return await self._take(signal, request, as_json=as_json)
-            except _Refusal as refusal:
-                return _error(refusal.status, refusal.code, refusal.message, as_json=as_json)
-            except BadInput as problem:
-                code: int = grpc.StatusCode.INVALID_ARGUMENT.value[0]
-                return _error(400, code, str(problem), as_json=as_json)
-            except Overloaded as problem:
-                code = grpc.StatusCode.UNAVAILABLE.value[0]
-                after = problem.retry_after_seconds
-                return _error(503, code, str(problem), as_json=as_json, retry_seconds=after)
-            except (web.HTTPException, ConnectionError):
-                raise
-            except Exception as error:
-                log.error("request failed", error=error, signal=signal.value)
-                return _error(500, grpc.StatusCode.INTERNAL.value[0], "internal error", as_json=as_json)
+    async def stop(self) -> None:
+        """Take no new requests, and let those under way finish within the grace."""
+        await self._runner.cleanup()
 
-        return answer
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        signal = _SIGNALS.get(request.path)
+        as_json = request.content_type == _JSON
+        if signal is None:
+            return _refused(answers.NOT_FOUND, as_json=as_json)
+        try:
+            return await self._accept(request, signal, as_json=as_json)
+        except ConnectionError:
+            raise  # the client has left: there is nobody to answer
+        except _Refusal as refusal:
+            answer = refusal.answer
+        except Exception as error:
+            answer = answers.answer_to(error)
+        self._intake.count_refused("http", signal, answer.reason)
+        return _refused(answer, as_json=as_json)
 
-    async def _take(self, signal: Signal, request: web.Request, *, as_json: bool) -> web.Response:
+    async def _accept(self, request: web.BaseRequest, signal: Signal, *, as_json: bool) -> web.StreamResponse:
         if request.method != "POST":
-            raise _Refusal(405, grpc.StatusCode.UNIMPLEMENTED, "only POST is served here")
-        if request.content_type not in {PROTOBUF, JSON}:
-            raise _Refusal(415, grpc.StatusCode.UNIMPLEMENTED, f"the content type must be {PROTOBUF} or {JSON}")
-        body = await self._read(request)
-        if as_json:
-            body = TO_PROTOBUF[signal](body)
-        accepted = self._intake.take(signal, body, Transported.HTTP)
-        content = export_response(accepted.rejected, accepted.message, as_json=as_json, signal=signal.value)
-        return web.Response(body=content, content_type=JSON if as_json else PROTOBUF)
-
-    async def _read(self, request: web.Request) -> bytes:
-        """The body, inflated, with the limit kept while it grows and not after."""
-        limit = self._config.max_body_bytes
-        if (request.content_length or 0) > limit:
-            raise _too_large(limit)
-        inflate = _inflater(request.headers.get("Content-Encoding", "identity").strip().lower())
-        parts: list[bytes] = []
-        size = received = 0
-        async for chunk in request.content.iter_chunked(CHUNK):
-            received += len(chunk)
-            for part in inflate(chunk):
-                size += len(part)
-                if size > limit or received > limit:
-                    raise _too_large(limit)
-                parts.append(part)
-        return b"".join(parts)
-
-
-def _too_large(limit: int) -> _Refusal:
-    message = f"the body is larger than {limit} bytes (raise receivers.http.max_body_bytes)"
-    return _Refusal(413, grpc.StatusCode.RESOURCE_EXHAUSTED, message)
-
-
-def _inflater(encoding: str) -> Callable[[bytes], Iterable[bytes]]:
-    """A function that inflates chunk by chunk, never producing more than a piece at a time."""
-    if encoding in {"", "identity"}:
-        return lambda chunk: (chunk,)
-    if encoding in {"gzip", "deflate"}:
-        return _zlib_inflater(zlib.decompressobj(wbits=47 if encoding == "gzip" else 15))
-    if encoding == "zstd":
-        return _zstd_inflater()
-    raise _Refusal(
-        400, grpc.StatusCode.INVALID_ARGUMENT, "the content encoding must be gzip, deflate, zstd or identity"
-    )
-
-
-def _zlib_inflater(stream: zlib._Decompress) -> Callable[[bytes], Iterator[bytes]]:
-    def inflate(chunk: bytes) -> Iterator[bytes]:
+            raise _Refusal(answers.WRONG_METHOD)
+        if not as_json and request.content_type != _PROTOBUF:
+            raise _Refusal(answers.WRONG_MEDIA_TYPE)
+        coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in CODINGS:
+            raise _Refusal(answers.WRONG_CODING)
+        held = _Held(self._budget)
         try:
-            while chunk and not stream.eof:
-                yield stream.decompress(chunk, CHUNK)
-                chunk = stream.unconsumed_tail
-        except zlib.error as error:
-            raise BadInput("the body cannot be inflated") from error
+            body = await self._read(request, held)
+            if coding != "identity" and body:
+                body = await self._inflate(body, coding, held)
+            if as_json and body:
+                body = _FROM_JSON[signal](body)
+            accepted = await self._intake.accept("http", signal, body)
+        finally:
+            held.give_back()
+        content = export_response(accepted.rejected, accepted.message, as_json=as_json, signal=signal)
+        return web.Response(body=content, content_type=_JSON if as_json else _PROTOBUF)
 
-    return inflate
-
-
-def _zstd_inflater() -> Callable[[bytes], Iterator[bytes]]:
-    # A frame may ask for a window of gigabytes; 8 MiB is what encoders use up to level 19.
-    stream = zstandard.ZstdDecompressor(max_window_size=8 * 1024 * 1024).decompressobj(write_size=CHUNK)
-
-    def inflate(chunk: bytes) -> Iterator[bytes]:
-        # One kilobyte of zstd can become 32 MB, and the library returns it whole: feed it little by little.
+    async def _read(self, request: web.BaseRequest, held: _Held) -> bytes:
+        if (request.content_length or 0) > self._bytes_max:
+            raise _Refusal(answers.too_large(_LIMIT_KEY, self._bytes_max))
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        body = bytearray()
         try:
-            for at in range(0, len(chunk), 256):
-                yield stream.decompress(chunk[at : at + 256])
-        except zstandard.ZstdError as error:
-            raise BadInput("the body cannot be inflated") from error
+            async with asyncio.timeout(_BODY_SECONDS_MAX):
+                async for piece in request.content.iter_any():
+                    self._grow(body, piece, held)
+        except TimeoutError:
+            raise _Refusal(answers.TOO_SLOW) from None
+        return bytes(body)
 
-    return inflate
+    async def _inflate(self, body: bytes, coding: str, held: _Held) -> bytes:
+        plain = bytearray()
+        turn = _YIELD_BYTES
+        for piece in inflate(body, coding):
+            self._grow(plain, piece, held)
+            if len(plain) > turn:
+                turn += _YIELD_BYTES
+                await asyncio.sleep(0)
+        return bytes(plain)
+
+    def _grow(self, body: bytearray, piece: bytes, held: _Held) -> None:
+        """Add to a body while it is within the limit, and all bodies together within theirs."""
+        if len(body) + len(piece) > self._bytes_max:
+            raise _Refusal(answers.too_large(_LIMIT_KEY, self._bytes_max))
+        held.take(len(piece))
+        body += piece
 
 
-def _error(status: int, code: int, message: str, *, as_json: bool, retry_seconds: float | None = None) -> web.Response:
-    headers = {} if retry_seconds is None else {"Retry-After": str(math.ceil(retry_seconds))}
-    if status == 405:
+def _refused(answer: Answer, *, as_json: bool) -> web.Response:
+    headers = {"Content-Type": _JSON if as_json else _PROTOBUF}
+    if answer.retry_seconds is not None:
+        headers["Retry-After"] = str(max(1, round(answer.retry_seconds)))
+    if answer is answers.WRONG_METHOD:
         headers["Allow"] = "POST"
-    body = status_body(code, message, retry_seconds=retry_seconds, as_json=as_json)
-    return web.Response(status=status, body=body, content_type=JSON if as_json else PROTOBUF, headers=headers)
+    body = status_body(answer.number, answer.message, retry_seconds=answer.retry_seconds, as_json=as_json)
+    return web.Response(status=answer.status, headers=headers, body=body)

@@ -1,179 +1,201 @@
-"""The service: everything wired by hand, started from the exporter backwards, stopped from the receiver forwards."""
+"""The service: wired by hand, started from the exporter backwards, stopped from the receiver forwards."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import signal
-import sys
 import time
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Literal, Self
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
 
 import zmq.asyncio
 
-from .. import __version__
-from ..config import Config
-from ..measures import MetricSnapshot
 from ..pipeline import Pipeline
-from .exporter import Exporter
+from ..wire.split import upb_in_use
+from . import logs
+from .advance import Advance
+from .delivery import Pace
+from .exporter import Exporter, FanOut
 from .health import Health, Status
 from .intake import Intake
-from .kv_events import KvSubscriber
-from .logs import Log, configure
+from .kv_events import KvListener
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
 from .telemetry import MetricsServer, OtlpMetricsPush, own_resource, resident_bytes
+from .transports import connect
 
-log = Log("service")
+if TYPE_CHECKING:
+    from types import TracebackType
 
-RECEIVER_GRACE_SECONDS = 2.0
-Temporality = Literal["cumulative", "delta", "lowmemory"]
+    from ..config import Config
+    from ..measures import MetricSnapshot
+    from .intake import Core
+    from .telemetry import Temporality
+
+_RECEIVERS_SHARE = 0.1  # of the shutdown's deadline; requests under way take milliseconds
+_PUSH_SECONDS_MAX = 5.0
+
+_log = logs.Log("service")
 
 
 class Service:
-    """A running whymiss: ``async with Service(config) as service``. Ports that were 0 can be read."""
+    """A running whymiss: ``async with Service(config) as service``. Ports of 0 can be read once it runs.
 
-    def __init__(self, config: Config, *, temporality: Temporality = "cumulative") -> None:
+    Leaving the block drains: receivers close, the core releases all it holds, the exporters send it.
+    ``core`` is what stands between receivers and exporters, the pipeline by default.
+    """
+
+    def __init__(self, config: Config, core: Core | None = None, *, temporality: Temporality = "cumulative") -> None:
         self._config = config
-        self.pipeline = Pipeline(config, process_key=secrets.token_bytes(32), start_unix_nanos=time.time_ns())
-        measures = self.pipeline.measures
-        self.exporters = [Exporter(name, one, measures) for name, one in config.exporters.items()]
-        self._intake = Intake(self.pipeline, self.exporters)
-        self._context = zmq.asyncio.Context()
-        self._subscribers = [KvSubscriber(one, self._intake, self._context) for one in config.kv_events.sources]
-        receivers = config.receivers
-        self._grpc = GrpcReceiver(receivers.grpc, self._intake) if receivers.grpc.endpoint else None
-        self._http = HttpReceiver(receivers.http, self._intake) if receivers.http.endpoint else None
-        resource = own_resource()
-        telemetry = config.telemetry
-        self._metrics = (
-            MetricsServer(telemetry.metrics_endpoint, self._collect, resource) if telemetry.metrics_endpoint else None
-        )
-        self._push = (
-            OtlpMetricsPush(telemetry, self._collect, resource, temporality=temporality)
-            if telemetry.otlp_endpoint
-            else None
-        )
-        self._health = Health(config.health.endpoint) if config.health.endpoint else None
-
-    def _collect(self, reader: str | None) -> tuple[MetricSnapshot, ...]:
-        self.pipeline.measures.gauge("whymiss.process.memory", resident_bytes())
-        return self.pipeline.measures.snapshot(reader)
-
-    async def start(self) -> None:
-        """Start all parts. Raises ``OSError`` naming the address that cannot be had; nothing keeps running then."""
-        try:
-            await self._start()
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def _start(self) -> None:
-        if self._health is not None:
-            await self._health.start()
-        if self._metrics is not None:
-            await self._metrics.start()
-        if self._push is not None:
-            await self._push.start()
-        for exporter in self.exporters:
-            await exporter.start()
-        await self._intake.start()
-        for subscriber in self._subscribers:
-            await subscriber.start()
-        if self._grpc is not None:
-            await self._grpc.start()
-        if self._http is not None:
-            await self._http.start()
-        if self._health is not None:
-            self._health.set_status(Status.OK)
-        log.info("started", version=__version__, grpc_port=self.grpc_port, http_port=self.http_port)
-
-    async def stop(self) -> None:
-        """Take nothing new, release what is held, send what is queued, within the deadline."""
-        deadline = time.monotonic() + self._config.shutdown.deadline_seconds
-        if self._health is not None:
-            self._health.set_status(Status.STOPPING)
-        if self._grpc is not None:
-            await self._grpc.stop(RECEIVER_GRACE_SECONDS)
-        if self._http is not None:
-            await self._http.stop()
-        for subscriber in self._subscribers:
-            await subscriber.stop()
-        await self._intake.stop()
-        left = max(0.1, deadline - time.monotonic())
-        await asyncio.gather(*(exporter.stop(left) for exporter in self.exporters))
-        if self._push is not None:
-            await self._push.stop()
-        if self._metrics is not None:
-            await self._metrics.stop()
-        if self._health is not None:
-            await self._health.stop()
-        self._context.destroy(linger=0)
-        log.info("stopped")
+        self._temporality = temporality
+        self._core = core or Pipeline(config, process_key=secrets.token_bytes(32), start_unix_nanos=time.time_ns())
+        self._fan_out = FanOut([])
+        self._stack = AsyncExitStack()
+        self._stop_by = 0.0
+        self.grpc_port = self.http_port = self.metrics_port = self.health_port = 0
+        self.given_up = 0
+        """Requests that could not be delivered before the deadline of the shutdown."""
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        config, core, pace = self._config, self._core, Pace()
+        # What is entered here is left in the opposite order: at the end, or where a later part fails to start.
+        async with AsyncExitStack() as stack:
+            health = await self._start_health(stack)
+            await self._start_telemetry(stack)
+            self._fan_out = FanOut(
+                [
+                    Exporter(name, settings, connect(settings), core.measures, pace)
+                    for name, settings in config.exporters.items()
+                ]
+            )
+            stack.push_async_callback(self._stop_exporters)
+            stack.callback(self._drain)
+            advance = Advance(core, self._fan_out, pace)
+            task = asyncio.create_task(advance.run())
+            stack.push_async_callback(_cancel, task)
+            await self._start_listeners(stack, advance)
+            await self._start_receivers(stack, Intake(core, self._fan_out, pace.now, advance.look))
+            stack.callback(self._begin_to_stop, health)
+            self._stack = stack.pop_all()
+        if health is not None:
+            health.set_status(Status.OK)
+        _log.info("running", grpc_port=self.grpc_port, http_port=self.http_port, upb=upb_in_use())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self._stack.aclose()
+        _log.info("stopped", given_up=self.given_up)
 
-    @property
-    def grpc_port(self) -> int | None:
-        """The port of OTLP/gRPC, after ``start``."""
-        return self._grpc.port if self._grpc is not None else None
+    async def _start_health(self, stack: AsyncExitStack) -> Health | None:
+        if self._config.health.endpoint is None:
+            return None
+        health = Health(self._config.health.endpoint)
+        stack.push_async_callback(health.stop)
+        await health.start()
+        self.health_port = health.port
+        return health
 
-    @property
-    def http_port(self) -> int | None:
-        """The port of OTLP/HTTP, after ``start``."""
-        return self._http.port if self._http is not None else None
+    async def _start_telemetry(self, stack: AsyncExitStack) -> None:
+        settings, resource = self._config.telemetry, own_resource()
+        if settings.metrics_endpoint is not None:
+            server = MetricsServer(settings.metrics_endpoint, self._collect, resource)
+            stack.push_async_callback(server.stop)
+            await server.start()
+            self.metrics_port = server.port
+        if settings.otlp_endpoint is not None:
+            push = OtlpMetricsPush(settings, self._collect, resource, temporality=self._temporality)
+            stack.push_async_callback(push.stop, patience_seconds=_PUSH_SECONDS_MAX)
+            await push.start()
 
-    @property
-    def metrics_port(self) -> int | None:
-        """The port of ``/metrics``, after ``start``."""
-        return self._metrics.port if self._metrics is not None else None
+    async def _start_listeners(self, stack: AsyncExitStack, advance: Advance) -> None:
+        context = zmq.asyncio.Context()
+        stack.callback(context.destroy, linger=0)
+        for settings in self._config.kv_events.sources:
+            listener = KvListener(settings, self._core, context, advance.look)
+            stack.push_async_callback(listener.stop)
+            await listener.start()
 
-    @property
-    def health_port(self) -> int | None:
-        """The port of the probes, after ``start``."""
-        return self._health.port if self._health is not None else None
+    async def _start_receivers(self, stack: AsyncExitStack, intake: Intake) -> None:
+        settings = self._config.receivers
+        grace_seconds = self._config.shutdown.deadline_seconds * _RECEIVERS_SHARE
+        if settings.grpc.endpoint is not None:
+            grpc = GrpcReceiver(settings.grpc.endpoint, settings.grpc, intake, grace_seconds=grace_seconds)
+            stack.push_async_callback(grpc.stop)
+            await grpc.start()
+            self.grpc_port = grpc.port
+        if settings.http.endpoint is not None:
+            http = HttpReceiver(settings.http.endpoint, settings.http, intake, grace_seconds=grace_seconds)
+            stack.push_async_callback(http.stop)
+            await http.start()
+            self.http_port = http.port
+
+    def _collect(self, reader: str | None) -> tuple[MetricSnapshot, ...]:
+        self._fan_out.gauge()
+        self._core.measures.gauge("whymiss.process.memory", resident_bytes())
+        return self._core.measures.snapshot(reader)
+
+    def _begin_to_stop(self, health: Health | None) -> None:
+        self._stop_by = time.monotonic() + self._config.shutdown.deadline_seconds
+        if health is not None:
+            health.set_status(Status.STOPPING)
+
+    def _drain(self) -> None:
+        try:
+            self._fan_out.enqueue(self._core.drain())
+        except Exception as error:
+            self._core.measures.count("whymiss.stage.failures", stage="drain", error_type=type(error).__name__)
+            _log.error("held spans could not be released", error=error)
+
+    async def _stop_exporters(self) -> None:
+        self.given_up = await self._fan_out.stop(max(0.0, self._stop_by - time.monotonic()))
 
 
-def temporality_of(environ: Mapping[str, str]) -> Temporality:
-    """``OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE``; anything unknown is ``cumulative``, as the SDKs do."""
-    preference = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
-    if preference == "delta":
-        return "delta"
-    return "lowmemory" if preference == "lowmemory" else "cumulative"
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-async def serve(config: Config, temporality: Temporality) -> None:
-    """Run until SIGTERM or SIGINT, then drain."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    async with Service(config, temporality=temporality):
-        await stopping.wait()
-        log.info("stopping", deadline_seconds=config.shutdown.deadline_seconds)
+def _temporality(preference: str) -> Temporality:
+    """Read OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE; as in the SDKs, any other word is ``cumulative``."""
+    match preference.strip().lower():
+        case "delta":
+            return "delta"
+        case "lowmemory":
+            return "lowmemory"
+        case _:
+            return "cumulative"
 
 
 def run(config: Config) -> int:
-    """Run the service in the foreground; returns the process's exit code."""
-    configure(config.telemetry.log_level)
+    """Run until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
+
+    Returns 0, or 1 where an address could not be had or accepted data was given up.
+    """
+    logs.configure(config.telemetry.log_level)
+    return asyncio.run(_run(config))
+
+
+async def _run(config: Config) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    preference = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "")
+    service = Service(config, temporality=_temporality(preference))
     try:
-        asyncio.run(serve(config, temporality_of(os.environ)))
+        async with service:
+            await stopping.wait()
     except OSError as error:
-        sys.stderr.write(f"whymiss: {error}\n")
+        _log.error("cannot start", error=error)
         return 1
-    except KeyboardInterrupt:
-        with contextlib.suppress(ValueError):
-            sys.stderr.flush()
-        return 130
-    return 0
+    return 1 if service.given_up else 0

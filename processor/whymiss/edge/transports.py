@@ -1,36 +1,37 @@
-"""One attempt to hand a request to the next hop, over gRPC or HTTP. Retrying is somebody else's work."""
+"""One attempt to deliver a request, by gRPC or by HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import Mapping
-from typing import Final, Protocol, TypeAlias
+import io
+import time
+import zlib
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 
 import aiohttp
 import grpc
-import msgspec
-from opentelemetry.sdk.version import __version__ as sdk_version
+import grpc.aio
+import opentelemetry.sdk.version
 
 from .. import __version__
-from ..config import ExporterConfig
-from ..errors import BadInput
-from ..redaction import Signal
-from ..wire.responses import read_partial_success, read_retry_delay
+from .delivery import Deferred, Delivered, Refused
+from .replies import read_bare_delay_seconds, read_partial_success, read_status_delay_seconds
+from .services import METHODS, PATHS
 
-USER_AGENT: Final = f"whymiss/{__version__} OTel-OTLP-Exporter-Python/{sdk_version}"
-GZIP_LEVEL: Final = 1
-"""gzip 6 costs more than everything else together (measured, otlp exporters of the SDK)."""
-GRPC_RESPONSE_BYTES_MAX: Final = 4 * 1024 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
-METHODS: Final[Mapping[Signal, str]] = {
-    Signal.TRACES: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-    Signal.METRICS: "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-    Signal.LOGS: "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
-}
+    from ..config import ExporterConfig
+    from ..redaction import Signal
+    from .delivery import Reply, Transport
 
-# OTLP specification, "Failures": all others are permanent. RESOURCE_EXHAUSTED counts with RetryInfo only.
-RETRYABLE_CODES: Final = frozenset(
+USER_AGENT = f"whymiss/{__version__} OTel-OTLP-Exporter-Python/{opentelemetry.sdk.version.__version__}"
+
+_RESPONSE_BYTES_MAX = 4 << 20  # OTLP: the most of a response that a client reads
+_THREADED_BYTES = 1 << 15  # gzip takes longer than a change of threads costs from about here
+
+_RETRYABLE_CODES = frozenset(
     {
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -40,156 +41,141 @@ RETRYABLE_CODES: Final = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-RETRYABLE_STATUSES: Final = frozenset({429, 502, 503, 504})
+_RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+
+_CHANNEL_OPTIONS: Sequence[tuple[str, str | int]] = (
+    ("grpc.primary_user_agent", USER_AGENT),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}'),
+    # Retries are ours: gRPC's own would hide a hint, and double the traffic of an outage.
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", _RESPONSE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    # After an outage gRPC waits up to 2 min between connects; the retry's own wait decides here.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
 
 
-class Delivered(msgspec.Struct, frozen=True):
-    """The next hop has it. What it rejected of it must not be sent again."""
-
-    rejected: int = 0
-    message: str = ""
-
-
-class Again(msgspec.Struct, frozen=True):
-    """It may work later; ``after_seconds`` is the next hop's own hint."""
-
-    error: str
-    after_seconds: float | None = None
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """It will never work."""
-
-    error: str
-
-
-Answer: TypeAlias = Delivered | Again | Refused
-
-
-class Transport(Protocol):
-    """How an exporter reaches its next hop."""
-
-    async def start(self) -> None:
-        """Open what stays open."""
-        ...
-
-    async def send(self, signal: Signal, body: bytes) -> Answer:
-        """Make one attempt."""
-        ...
-
-    async def stop(self) -> None:
-        """Close it."""
-        ...
-
-
-def partial_success(signal: Signal, body: bytes) -> Delivered:
-    """Read an ``Export…ServiceResponse``. One that cannot be read was a success all the same."""
-    try:
-        return Delivered(*read_partial_success(signal.value, body))
-    except BadInput as problem:
-        return Delivered(0, problem.problem)
+def connect(settings: ExporterConfig) -> Transport:
+    """Make the transport that an exporter's settings ask for; it connects when it sends."""
+    return GrpcTransport(settings) if settings.protocol == "grpc" else HttpTransport(settings)
 
 
 class GrpcTransport:
-    """OTLP over gRPC. Bodies go out as they are."""
+    """OTLP/gRPC on one channel. gRPC's gzip is level 6 and cannot be changed: it costs most of an export."""
 
-    def __init__(self, config: ExporterConfig) -> None:
-        self._config = config
-        self._channel: grpc.aio.Channel | None = None
-        self._calls: dict[Signal, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
-        self._metadata = tuple((name.lower(), value.reveal()) for name, value in config.headers.items())
-        self._compression = grpc.Compression.Gzip if config.compression == "gzip" else grpc.Compression.NoCompression
-
-    async def start(self) -> None:
-        """Open the channel; it connects by itself, now and later."""
-        options = [
-            ("grpc.primary_user_agent", USER_AGENT),
-            ("grpc.keepalive_time_ms", 10_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
-            ("grpc.lb_policy_name", "round_robin"),
-            ("grpc.max_receive_message_length", GRPC_RESPONSE_BYTES_MAX),
-            ("grpc.max_reconnect_backoff_ms", 5_000),
-        ]
-        target = self._config.target
-        if self._config.insecure:
-            self._channel = grpc.aio.insecure_channel(target, options=options, compression=self._compression)
+    def __init__(self, settings: ExporterConfig) -> None:
+        compression = grpc.Compression.Gzip if settings.compression == "gzip" else grpc.Compression.NoCompression
+        if settings.insecure:
+            self._channel = grpc.aio.insecure_channel(settings.target, _CHANNEL_OPTIONS, compression)
         else:
-            credentials = grpc.ssl_channel_credentials()
-            self._channel = grpc.aio.secure_channel(target, credentials, options=options, compression=self._compression)
-        for signal, method in METHODS.items():
-            self._calls[signal] = self._channel.unary_unary(method)
+            self._channel = grpc.aio.secure_channel(
+                settings.target, grpc.ssl_channel_credentials(), _CHANNEL_OPTIONS, compression
+            )
+        self._calls: Mapping[Signal, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {
+            signal: self._channel.unary_unary(method) for signal, method in METHODS.items()
+        }
+        self._metadata = tuple((name.lower(), value.reveal()) for name, value in settings.headers.items())
+        self._timeout_seconds = settings.timeout_seconds
 
-    async def send(self, signal: Signal, body: bytes) -> Answer:
+    async def send(self, signal: Signal, body: bytes) -> Reply:
         """Make one attempt."""
         try:
-            answer = await self._calls[signal](body, timeout=self._config.timeout_seconds, metadata=self._metadata)
+            response = await self._calls[signal](body, timeout=self._timeout_seconds, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            return self._answer_of(error)
-        return partial_success(signal, answer)
+            return _grpc_failure(error)
+        return Delivered(*read_partial_success(response))
 
-    def _answer_of(self, error: grpc.aio.AioRpcError) -> Answer:
-        code = error.code()
-        hint = _hint_of(error)
-        if code in RETRYABLE_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and hint is not None):
-            return Again(code.name, hint)
-        return Refused(code.name)
-
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Close the channel."""
-        if self._channel is not None:
-            await self._channel.close()
+        await self._channel.close()
 
 
-def _hint_of(error: grpc.aio.AioRpcError) -> float | None:
-    for key, value in error.trailing_metadata() or ():
-        delay = read_retry_delay(key, value) if isinstance(value, bytes) else None
-        if delay is not None:
-            return delay
-    return None
+def _grpc_failure(error: grpc.aio.AioRpcError) -> Reply:
+    trailers = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, bytes)}
+    hint = None
+    if (bare := trailers.get("google.rpc.retryinfo-bin")) is not None:
+        hint = read_bare_delay_seconds(bare)
+    elif (status := trailers.get("grpc-status-details-bin")) is not None:
+        hint = read_status_delay_seconds(status)
+    code = error.code()
+    if code in _RETRYABLE_CODES or (code is grpc.StatusCode.RESOURCE_EXHAUSTED and hint is not None):
+        return Deferred(code.name, hint)
+    return Refused(code.name)
 
 
 class HttpTransport:
-    """OTLP over HTTP, protobuf bodies."""
+    """OTLP/HTTP with protobuf bodies on kept-alive connections."""
 
-    def __init__(self, config: ExporterConfig) -> None:
-        self._config = config
-        self._client: aiohttp.ClientSession | None = None
-        self._headers = {
-            "Content-Type": "application/x-protobuf",
-            "User-Agent": USER_AGENT,
-            **{name: value.reveal() for name, value in config.headers.items()},
-        }
-        if config.compression == "gzip":
-            self._headers["Content-Encoding"] = "gzip"
+    def __init__(self, settings: ExporterConfig) -> None:
+        self._urls = {signal: settings.endpoint.rstrip("/") + path for signal, path in PATHS.items()}
+        self._gzip = settings.compression == "gzip"
+        headers = {name: value.reveal() for name, value in settings.headers.items()}
+        headers |= {"Content-Type": "application/x-protobuf", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+        if self._gzip:
+            headers["Content-Encoding"] = "gzip"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=settings.timeout_seconds),
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
 
-    async def start(self) -> None:
-        """Open the session that keeps connections alive."""
-        timeout = aiohttp.ClientTimeout(total=self._config.timeout_seconds)
-        self._client = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
-
-    async def send(self, signal: Signal, body: bytes) -> Answer:
-        """Make one attempt."""
-        assert self._client is not None, "start first"
-        url = f"{self._config.endpoint.rstrip('/')}/v1/{signal.value}"
-        if self._config.compression == "gzip":
-            body = await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
+    async def send(self, signal: Signal, body: bytes) -> Reply:
+        """Make one attempt; 4xx and 500 are final, a broken connection is not."""
+        content = await _gzipped(body) if self._gzip else body
         try:
-            async with self._client.post(url, data=body, allow_redirects=False) as response:
-                answer = await response.content.read(GRPC_RESPONSE_BYTES_MAX)
-                return self._answer_of(signal, response, answer)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Again(type(error).__name__)
+            async with self._session.post(
+                self._urls[signal], data=io.BytesIO(content), allow_redirects=False
+            ) as response:
+                if 200 <= response.status < 300:
+                    return Delivered(*read_partial_success(await _read(response)))
+                code = str(response.status)
+                if response.status not in _RETRYABLE_STATUSES:
+                    return Refused(code)
+                return Deferred(code, _retry_after_seconds(response.headers.get("Retry-After")))
+        except TimeoutError:
+            return Deferred("timeout")
+        except aiohttp.ClientError as error:
+            return Deferred(type(error).__name__)
 
-    def _answer_of(self, signal: Signal, response: aiohttp.ClientResponse, body: bytes) -> Answer:
-        if 200 <= response.status < 300:
-            is_protobuf = response.content_type == "application/x-protobuf"
-            return partial_success(signal, body) if is_protobuf else Delivered()
-        if response.status in RETRYABLE_STATUSES:
-            after = response.headers.get("Retry-After", "")
-            return Again(str(response.status), float(after) if after.isdecimal() else None)
-        return Refused(str(response.status))
-
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.close()
+        await self._session.close()
+
+
+async def _gzipped(body: bytes) -> bytes:
+    if len(body) < _THREADED_BYTES:
+        return _gzip(body)
+    return await asyncio.to_thread(_gzip, body)
+
+
+def _gzip(body: bytes) -> bytes:
+    # Level 1: level 6 costs more than all the rest of the service (reference figures in the docs).
+    return zlib.compress(body, level=1, wbits=zlib.MAX_WBITS | 16)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Read a response that has been accepted; one that breaks off or is too long says nothing more."""
+    body = bytearray()
+    try:
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > _RESPONSE_BYTES_MAX:
+                return b""
+    except (aiohttp.ClientError, TimeoutError):
+        return b""
+    return bytes(body)
+
+
+def _retry_after_seconds(value: str | None) -> float | None:
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,52 @@
+"""The one table from what went wrong to what a client is told, by gRPC and by HTTP."""
+
+from __future__ import annotations
+
+import grpc
+import msgspec
+
+from ..errors import BadInput, Overloaded
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A refusal. Only one with ``retry_seconds`` may be sent again; ``reason`` is the label it is counted by."""
+
+    reason: str
+    code: grpc.StatusCode
+    status: int
+    message: str
+    retry_seconds: float | None = None
+
+    @property
+    def number(self) -> int:
+        """The gRPC code as a number, as a google.rpc.Status holds it."""
+        number: int = self.code.value[0]
+        return number
+
+
+def answer_to(error: Exception) -> Answer:
+    """Say what a client is told about an error; the text of an unforeseen one stays with us."""
+    match error:
+        case Overloaded():
+            return Answer("overloaded", grpc.StatusCode.UNAVAILABLE, 503, str(error), error.retry_after_seconds)
+        case BadInput():
+            return Answer("bad_input", grpc.StatusCode.INVALID_ARGUMENT, 400, str(error))
+        case _:
+            return Answer("failed", grpc.StatusCode.INTERNAL, 500, "a mistake of whymiss, see its log")
+
+
+def too_large(limit_key: str, bytes_max: int) -> Answer:
+    """Refuse a body, as it was sent or as it was meant, above a limit."""
+    message = f"the body exceeds {bytes_max} bytes (raise {limit_key}, or send smaller batches)"
+    return Answer("too_large", grpc.StatusCode.RESOURCE_EXHAUSTED, 413, message)
+
+
+NOT_FOUND = Answer("path", grpc.StatusCode.UNIMPLEMENTED, 404, "send to /v1/traces, /v1/metrics or /v1/logs")
+WRONG_METHOD = Answer("method", grpc.StatusCode.UNIMPLEMENTED, 405, "send with POST")
+WRONG_MEDIA_TYPE = Answer(
+    "media_type", grpc.StatusCode.UNIMPLEMENTED, 415, "send application/x-protobuf or application/json"
+)
+WRONG_CODING = Answer(
+    "coding", grpc.StatusCode.UNIMPLEMENTED, 400, "compress with gzip, deflate or zstd, or not at all"
+)
+TOO_SLOW = Answer("too_slow", grpc.StatusCode.UNAVAILABLE, 503, "the body did not arrive in time", 1.0)

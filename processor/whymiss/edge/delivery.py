@@ -1,0 +1,68 @@
+"""What a destination said to one request, and the clock that its retries go by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ..redaction import Signal
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """It has the request. What it rejected of it must not be sent again."""
+
+    rejected: int = 0
+    message: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """It will never take this request; ``code`` is the gRPC or HTTP status."""
+
+    code: str
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """It may take the request later, and not before ``hint_seconds`` where it said so."""
+
+    code: str
+    hint_seconds: float | None = None
+
+
+Reply: TypeAlias = Delivered | Refused | Deferred
+
+
+class Transport(Protocol):
+    """A connection to one destination."""
+
+    async def send(self, signal: Signal, body: bytes) -> Reply:
+        """Make one attempt with an encoded Export*ServiceRequest; every failure of the world is a reply."""
+        ...
+
+    async def close(self) -> None:
+        """Give the connection up, and what is being sent with it."""
+        ...
+
+
+class Pace:
+    """Time and chance; a test has a pace of its own."""
+
+    def now(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Return when the event is set or the time is over."""
+        # Not wait_for: in Python 3.11 it can swallow a cancellation that comes with the event.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return random.random()  # noqa: S311 - jitter is no secret
