@@ -48,6 +48,41 @@ from whymiss.errors import ConfigError
         ("kv_events: {sources: [{endpoint: 'tcp://e:5557', worker: ' '}]}", "kv_events.sources[0].worker: must not be empty"),
         ("kv_events: {sources: [{endpoint: 'tcp://e:5557'}, {endpoint: 'tcp://e:5557'}]}",
          "kv_events.sources[1].endpoint: the same endpoint and topic as sources[0]"),
+        ("kv_events: {sources: [{endpoint: 'tcp://e:5557', ranks: 0}]}",
+         "kv_events.sources[0].ranks: must be a whole number, at least 1 (line 1)"),
+        ("kv_events: {sources: [{endpoint: 'tcp://e:5557', ranks: 2, rank: 1}]}",
+         "kv_events.sources[0].rank: has no use beside ranks: each rank has its own port"),
+        ("kv_events: {sources: [{endpoint: 'ipc:///run/kv', ranks: 2}]}",
+         "kv_events.sources[0].endpoint: must be tcp:// where ranks exceeds 1"),
+        ("kv_events: {sources: [{endpoint: 'tcp://e:1', replay_endpoint: 'ipc:///run/kv', ranks: 2}]}",
+         "kv_events.sources[0].replay_endpoint: must be tcp:// where ranks exceeds 1"),
+        ("kv_events: {sources: [{endpoint: 'tcp://e:65535', ranks: 2}]}",
+         "kv_events.sources[0].endpoint: has a port above 65535 for the last of the ranks"),
+        ("kv_events: {sources: [{endpoint: 'tcp://e:5557', ranks: 2}, {endpoint: 'tcp://e:5558'}]}",
+         "kv_events.sources[1].endpoint: the same endpoint and topic as sources[0]"),
+        ("kv_events: {sources: [{endpoint: 'tcp://e:1', default_worker: ''}]}",
+         "kv_events.sources[0].default_worker: must not be empty"),
+        ("kv_events: {discovery: [{}]}",
+         "kv_events.discovery[0].dns: must be given, or else file: exactly one of them"),
+        ("kv_events: {discovery: [{dns: 'e:1', file: f}]}",
+         "kv_events.discovery[0].dns: must be given, or else file: exactly one of them"),
+        ("kv_events: {discovery: [{dns: engines}]}", "kv_events.discovery[0].dns: must look like host:port"),
+        ("kv_events: {discovery: [{dns: 'e:0'}]}",
+         "kv_events.discovery[0].dns: must have a port from 1 to 65535 for each of the ranks"),
+        ("kv_events: {discovery: [{dns: 'e:65535', ranks: 2}]}",
+         "kv_events.discovery[0].dns: must have a port from 1 to 65535 for each of the ranks"),
+        ("kv_events: {discovery: [{dns: 'e:1', replay_port: 65535, ranks: 2}]}",
+         "kv_events.discovery[0].replay_port: must be a port from 1 to 65535 for each of the ranks"),
+        ("kv_events: {discovery: [{dns: 'e:1', worker: ' '}]}", "kv_events.discovery[0].worker: must not be empty"),
+        ("kv_events: {discovery: [{dns: 'e:1', refresh: 5}]}",
+         "kv_events.discovery[0].refresh: unknown key; did you mean kv_events.discovery[0].refresh_seconds? (line 1)"),
+        ("kv_events: {discovery: [{dns: 'e:1', refresh_seconds: 0}]}",
+         "kv_events.discovery[0].refresh_seconds: must be a duration such as 5s, 200ms or 1.5 (seconds), above 0 (line 1)"),
+        ("kv_events: {discovery: [{file: ' '}]}", "kv_events.discovery[0].file: must not be empty"),
+        ("kv_events: {discovery: [{file: f, replay_port: 1}]}",
+         "kv_events.discovery[0].replay_port: is for dns; with file it belongs in the file"),
+        ("kv_events: {discovery: [{file: f, model: m}]}",
+         "kv_events.discovery[0].model: is for dns; with file it belongs in the file"),
         ("workers: {map: [{match: {}, worker: a}]}", "workers.map[0].match: must name at least one resource attribute"),
         ("workers: {sole_source: a, map: [{match: {x: y}, worker: a}]}", "workers.map: has no use beside sole_source"),
         ("workers: {sole_source: ''}", "workers.sole_source: must not be empty"),
@@ -123,3 +158,8 @@ def test_a_small_queue_suits_a_receiver_that_is_off() -> None:
 def test_the_default_sends_to_a_collector_beside_us() -> None:
     (exporter,) = Config.default().exporters.values()
     assert (exporter.protocol, exporter.endpoint, exporter.insecure) == ("grpc", "127.0.0.1:14317", True)
+
+
+def test_a_discovered_engine_may_be_the_sole_source() -> None:
+    config = parse("{workers: {sole_source: true}, kv_events: {discovery: [{dns: 'engines:5557'}]}}", {})
+    assert config.workers.sole_source is True

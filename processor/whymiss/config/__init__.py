@@ -5,6 +5,7 @@ appears in an error, because it may be a secret: the key and the line do.
 """
 
 from .kinds import Secret
+from .kv_events import KvDiscoveryConfig, KvEventsConfig, KvSourceConfig, expand, sources_at
 from .network import (
     ExporterConfig,
     GrpcReceiverConfig,
@@ -14,12 +15,10 @@ from .network import (
     RetryConfig,
     TelemetryConfig,
 )
-from .reading import parse
+from .reading import parse, parse_sources
 from .stages import (
     AttributionConfig,
     JoinConfig,
-    KvEventsConfig,
-    KvSourceConfig,
     LedgerConfig,
     MeasuresConfig,
     RedactionConfig,
@@ -37,6 +36,7 @@ __all__ = [
     "HealthConfig",
     "HttpReceiverConfig",
     "JoinConfig",
+    "KvDiscoveryConfig",
     "KvEventsConfig",
     "KvSourceConfig",
     "LedgerConfig",
@@ -49,6 +49,9 @@ __all__ = [
     "TelemetryConfig",
     "WorkerRuleConfig",
     "WorkersConfig",
+    "expand",
     "parse",
+    "parse_sources",
     "render",
+    "sources_at",
 ]

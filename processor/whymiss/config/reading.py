@@ -14,18 +14,35 @@ from msgspec import inspect
 from ..errors import ConfigError
 from . import units
 from .kinds import Secret
-from .text import Listing, Mapped, Node, Scalar, at_line, below, read
+from .kv_events import KvSourceConfig, check_distinct
+from .text import Listing, Mapped, Node, Scalar, at_line, below, read, read_node
 from .tree import Config
 
 _GROUPS = (inspect.StructType, inspect.DictType, inspect.VarTupleType)
 """What a key without a value leaves at its default, as in ``join:`` with nothing below it."""
 _SCHEMA = inspect.type_info(Config)
+_SOURCE = inspect.type_info(KvSourceConfig)
 _NO_NAME = (inspect.NoneType, inspect.BoolType)
 
 
 def parse(text: str, environ: Mapping[str, str]) -> Config:
     """Read a configuration file's text; raises `ConfigError`, which names the key and, where one is to blame, the line."""
     return msgspec.convert(_value(_SCHEMA, read(text, environ), ""), Config)
+
+
+def parse_sources(text: str, environ: Mapping[str, str]) -> tuple[KvSourceConfig, ...]:
+    """Read the text of a ``kv_events.discovery`` file, a list of publishers.
+
+    An empty text is no list: a file is empty for a moment while it is being written. Raises `ConfigError`, with
+    keys such as ``[0].endpoint``.
+    """
+    node = read_node(text, environ)
+    if not isinstance(node, Listing):
+        raise at_line("", "the file must be a list of publishers; [] is none", node.line)
+    entries = [_value(_SOURCE, item, below("", at)) for at, item in enumerate(node.items)]
+    sources = msgspec.convert(entries, tuple[KvSourceConfig, ...])
+    check_distinct("", sources)
+    return sources
 
 
 def _section(schema: inspect.StructType, node: Node, key: str) -> object:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from ..errors import ConfigError
-from .endpoints import check_text, check_zmq
+from .endpoints import check_text
 from .kinds import GIB, MIB, Bytes, Count, CountOrZero, Seconds, SecondsAboveZero, Secret, Section
 
 Dimension: TypeAlias = Literal[
@@ -59,53 +59,6 @@ class JoinConfig(Section, frozen=True, kw_only=True):
         if self.linger_seconds > self.hold_seconds:
             problem = f"is {self.linger_seconds:g}, which exceeds hold_seconds ({self.hold_seconds:g})"
             raise ConfigError("linger_seconds", problem)
-
-
-class KvSourceConfig(Section, frozen=True, kw_only=True):
-    """One publisher of KV-cache events."""
-
-    endpoint: str
-    """ZMQ address, such as ``tcp://engine-0:5557`` or ``ipc:///run/kv``. No default."""
-    bind: bool = False
-    """Whether we bind and the publishers connect. Default false: we connect. True suits a whole fleet on one address."""
-    topic: str = ""
-    """Prefix of the topics to take. Default empty, which takes all."""
-    replay_endpoint: str | None = None
-    """ZMQ address at which missed batches can be asked for again. Default null: a gap stays a hole."""
-    worker: str | None = None
-    """Name of the worker that publishes here. Default null: taken from topics of the form ``kv@worker@model``."""
-    rank: CountOrZero | None = None
-    """Data-parallel rank that publishes here, from 0. Default null: taken from each batch, else 0."""
-    model: str | None = None
-    """Model served by the worker. Default null: taken from the topic."""
-    kv_connector: bool = False
-    """Whether the worker loads blocks through a KV connector, which stores without computing. Default false."""
-    hash_family: str | None = None
-    """Name shared by the workers whose block hashes are comparable. Default null: those of one model are."""
-
-    def __post_init__(self) -> None:
-        check_zmq("endpoint", self.endpoint)
-        check_zmq("replay_endpoint", self.replay_endpoint)
-        if self.replay_endpoint is not None and self.bind and self.worker is None:
-            raise ConfigError("replay_endpoint", "needs worker: with bind, several publishers share one endpoint")
-        check_text("worker", self.worker)
-        check_text("hash_family", self.hash_family)
-
-
-class KvEventsConfig(Section, frozen=True, kw_only=True):
-    """Where KV-cache events come from."""
-
-    sources: tuple[KvSourceConfig, ...] = ()
-    """The publishers. Default none: causes that need events end in ``unknown`` (``no_event_source``)."""
-    silence_seconds: SecondsAboveZero = 60.0
-    """A source without a batch for this long is reported as silent, in seconds. Default 60; not zero."""
-
-    def __post_init__(self) -> None:
-        seen: dict[tuple[str, str], int] = {}
-        for index, source in enumerate(self.sources):
-            first = seen.setdefault((source.endpoint, source.topic), index)
-            if first != index:
-                raise ConfigError(f"sources[{index}].endpoint", f"the same endpoint and topic as sources[{first}]")
 
 
 class LedgerConfig(Section, frozen=True, kw_only=True):

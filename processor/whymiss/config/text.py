@@ -81,11 +81,21 @@ def substitute(text: str, environ: Mapping[str, str]) -> str:
 
 
 def read(text: str, environ: Mapping[str, str]) -> Mapped:
-    """Read a file's text; an empty one is an empty mapping."""
+    """Read a file's text that must be a mapping; an empty one is an empty mapping."""
+    node = read_node(text, environ)
+    if isinstance(node, Scalar) and node.text is None:
+        return Mapped({}, node.line)
+    if not isinstance(node, Mapped):
+        raise at_line("", "the file must be a mapping of sections", node.line)
+    return node
+
+
+def read_node(text: str, environ: Mapping[str, str]) -> Node:
+    """Read a file's text, whatever it is; an empty one is a null."""
     try:
         # The base loader knows no types and makes no objects: every scalar is text.
         root = yaml.compose(text, Loader=yaml.BaseLoader)
-        node = Mapped({}, 1) if root is None else _Reader(environ).read(root, "")
+        return Scalar(None, 1, quoted=False) if root is None else _Reader(environ).read(root, "")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = f"not YAML: {error.problem or error.context}"
@@ -94,11 +104,6 @@ def read(text: str, environ: Mapping[str, str]) -> Mapped:
         raise ConfigError("", "not YAML: it holds a character that YAML forbids") from None
     except RecursionError:
         raise ConfigError("", "not a configuration: it is nested too deeply") from None
-    if isinstance(node, Scalar) and node.text is None:
-        return Mapped({}, node.line)
-    if not isinstance(node, Mapped):
-        raise at_line("", "the file must be a mapping of sections", node.line)
-    return node
 
 
 class _Reader:

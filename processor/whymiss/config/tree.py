@@ -10,11 +10,11 @@ import yaml
 
 from ..errors import ConfigError
 from .kinds import Secret, Section
+from .kv_events import KvEventsConfig
 from .network import ExporterConfig, HealthConfig, ReceiversConfig, TelemetryConfig
 from .stages import (
     AttributionConfig,
     JoinConfig,
-    KvEventsConfig,
     LedgerConfig,
     MeasuresConfig,
     RedactionConfig,
@@ -103,7 +103,7 @@ class Config(Section, frozen=True, kw_only=True):
             named.add(sole)
         if len(named) > 1:
             raise ConfigError("workers.sole_source", "must not be set: kv_events.sources name another worker")
-        if sole is True and not self.kv_events.sources:
+        if sole is True and not self.kv_events.sources and not self.kv_events.discovery:
             raise ConfigError("workers.sole_source", "is true, but kv_events.sources is empty")
 
 
