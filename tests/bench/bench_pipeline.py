@@ -87,7 +87,10 @@ def pass_through() -> tuple[float, float]:
     def peer() -> None:
         ExportTraceServiceRequest.FromString(body).SerializeToString()
 
-    ours = [timed(lambda: one.traces(body, 0.0) and None) for _ in range(ROUNDS * 10)]
+    def whymiss() -> None:
+        one.traces(body, 0.0)
+
+    ours = [timed(whymiss) for _ in range(ROUNDS * 10)]
     theirs = [timed(peer) for _ in range(ROUNDS * 10)]
     return SPANS / statistics.median(ours), SPANS / statistics.median(theirs)
 

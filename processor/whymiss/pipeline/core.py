@@ -195,24 +195,20 @@ class Pipeline:
     def _act(self, outcomes: Iterable[JoinOutcome], now: float) -> list[Redacted]:
         outgoing: list[Redacted] = []
         for outcome in outcomes:
-            if isinstance(outcome, Late):
-                outgoing.append(self._late(outcome.span, now))
-                continue
-            leaving = self._released(outcome, now)
+            leaving = self._late(outcome.span, now) if isinstance(outcome, Late) else self._released(outcome, now)
             if leaving is not None:
                 outgoing.append(leaving)
         return outgoing
 
-    def _late(self, span: Span, now: float) -> Redacted:
+    def _late(self, span: Span, now: float) -> Redacted | None:
         self.measures.count("whymiss.spans.late")
         known = self._verdicts.get(span.trace_id)
         verdict = known[0] if known is not None and known[1] >= now else None
-        return self._redactor.spans([(span, verdict)], sampled=self._redactor.is_sampled([span]))
+        return self._leave([(span, verdict)], sampled=self._redactor.is_sampled([span]))
 
     def _released(self, released: Released, now: float) -> Redacted | None:
-        requests, loose = group(released.spans)
-        verdicts = [self._judge.verdict_of(request, shed=released.reason is ReleaseReason.SHED) for request in requests]
-        waiting = any(verdict.reason is Reason.EVIDENCE_LATE for verdict in verdicts)
+        loose, judged = self._judged(released)
+        waiting = any(verdict.reason is Reason.EVIDENCE_LATE for _, verdict in judged)
         if waiting and self._joiner.hold_on(released, released.arrived, now):
             return None
         self.measures.count("whymiss.join.released", reason=released.reason.value)
@@ -220,14 +216,39 @@ class Pipeline:
             (span.trace_id, span.span_id): (span, None) for span in (*loose, *released.spans)
         }
         sampled = self._redactor.is_sampled(released.spans)
-        for request, verdict in zip(requests, verdicts, strict=True):
+        for request, verdict in judged:
             for span in request.spans:
                 leaving[span.trace_id, span.span_id] = (span, verdict)
                 self._remember(span.trace_id, verdict, now)
             self._observe(request, verdict, sampled=sampled)
             if self.judged is not None:
                 self.judged.append(Judged(request=request, verdict=verdict))
-        return self._redactor.spans(list(leaving.values()), sampled=sampled)
+        return self._leave(list(leaving.values()), sampled=sampled)
+
+    def _judged(self, released: Released) -> tuple[list[Span], list[tuple[Request, Verdict]]]:
+        shed = released.reason is ReleaseReason.SHED
+        try:
+            requests, loose = group(released.spans)
+            return loose, [(request, self._judge.verdict_of(request, shed=shed)) for request in requests]
+        except Exception as error:  # noqa: BLE001 - a defect of ours costs this request its verdict and nothing else
+            self.measures.count("whymiss.stage.failures", stage="judge", error_type=type(error).__name__)
+            return [], []
+
+    def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted | None:
+        """Redact spans; one that cannot be redacted must not leave, and costs itself."""
+        try:
+            return self._redactor.spans(judged, sampled=sampled)
+        except BadInput:
+            fit = [pair for pair in judged if self._is_fit(pair, sampled=sampled)]
+        self.measures.count("whymiss.spans.dropped", len(judged) - len(fit), reason="redaction_failed")
+        return self._redactor.spans(fit, sampled=sampled) if fit else None
+
+    def _is_fit(self, pair: tuple[Span, Verdict | None], *, sampled: bool) -> bool:
+        try:
+            self._redactor.spans([pair], sampled=sampled)
+        except BadInput:
+            return False
+        return True
 
     def _remember(self, trace_id: bytes, verdict: Verdict, now: float) -> None:
         self._verdicts[trace_id] = (verdict, now + self._config.join.remembered_seconds)
