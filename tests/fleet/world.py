@@ -1,0 +1,245 @@
+"""What is so in the whole fleet, and from it why a block was missed.
+
+This is the simulator's own knowledge. It shares nothing with the service that is being tested but the words of
+the table of causes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.fleet.pool import Operation, Removed
+from tests.fleet.prompts import Prompt
+from tests.fleet.routers import Decision
+from tests.fleet.spec import SECOND, FleetSpec, Truth
+
+TOLERANCE = SECOND // 20
+"""Moments of two hosts closer than this have no order (the service's default)."""
+INDEX_LAG = SECOND
+"""An index may be this old without being stale (the service's default)."""
+
+
+class Gone(NamedTuple):
+    """How and when a block left a worker."""
+
+    at: int
+    how: str
+
+
+class Sweep(NamedTuple):
+    """A worker lost everything at ``at``; ``told`` is the number of its batch that says so."""
+
+    at: int
+    how: str
+    told: int
+
+
+class Cache:
+    """One worker's published state, and its whole history."""
+
+    def __init__(self) -> None:
+        self.copies: dict[int, int] = {}
+        self.gone: dict[int, Gone] = {}
+        self.plains: defaultdict[int, set[int]] = defaultdict(set)
+        """Resident keys by the identity of their tokens alone."""
+        self.batches: list[int] = []
+        """When each batch was published."""
+        self.dropped: list[int] = []
+        """Numbers of the batches that never arrived."""
+        self.operations: defaultdict[int, list[int]] = defaultdict(list)
+        """Numbers of the batches with an operation on a key."""
+        self.sweeps: list[Sweep] = []
+
+    def leading(self, keys: Iterable[int], *, once: bool = False) -> int:
+        """How many leading keys are resident here (``once``: are or were)."""
+        count = 0
+        for key in keys:
+            if key not in self.copies and not (once and key in self.gone):
+                break
+            count += 1
+        return count
+
+
+class World:
+    """All caches, and the tree of all blocks that were ever stored."""
+
+    def __init__(self, spec: FleetSpec) -> None:
+        self._spec = spec
+        self.caches = [Cache() for _ in range(spec.workers)]
+        self.children: defaultdict[int | None, list[int]] = defaultdict(list)
+        self.own: dict[int, int] = {}
+        self.plain: dict[int, int] = {}
+        injection = spec.injection
+        self._keyed = bool(injection.salted or injection.adapted)
+        self._edited = bool(injection.edited)
+
+    # --- what happens -------------------------------------------------------------------------------
+
+    def publish(self, worker: int, operations: Iterable[Operation], prompts: Mapping[int, Prompt], at: int) -> int:
+        """A batch takes effect; returns its number at this worker."""
+        cache = self.caches[worker]
+        number = len(cache.batches)
+        cache.batches.append(at)
+        for one in operations:
+            if isinstance(one, Removed):
+                self._remove(cache, one.key, at, number)
+                continue
+            prompt = prompts[one.number]
+            for index in range(one.start, one.end):
+                self._store(cache, prompt, index, number)
+        return number
+
+    def _remove(self, cache: Cache, key: int, at: int, number: int) -> None:
+        cache.operations[key].append(number)
+        cache.copies[key] -= 1
+        if not cache.copies[key]:
+            del cache.copies[key]
+            cache.gone[key] = Gone(at, "capacity")
+            if self._keyed:
+                cache.plains[self.plain[key]].discard(key)
+
+    def _store(self, cache: Cache, prompt: Prompt, index: int, number: int) -> None:
+        key = prompt.keys[index]
+        cache.operations[key].append(number)
+        cache.copies[key] = cache.copies.get(key, 0) + 1
+        cache.gone.pop(key, None)
+        if key not in self.own:
+            self.own[key], self.plain[key] = prompt.own[index], prompt.plain[index]
+            self.children[prompt.parent(index)].append(key)
+        if self._keyed:
+            cache.plains[prompt.plain[index]].add(key)
+
+    def sweep(self, worker: int, at: int, how: str) -> None:
+        """A worker lost its whole cache; it will say so with its next batch."""
+        cache = self.caches[worker]
+        cache.gone.update(dict.fromkeys(cache.copies, Gone(at, how)))
+        cache.copies.clear()
+        cache.plains.clear()
+        cache.sweeps.append(Sweep(at, how, len(cache.batches)))
+
+    # --- why a block was missed -----------------------------------------------------------------------
+
+    def judge(self, truth: Truth, worker: int, prompt: Prompt, matchable: int, route: Decision, routed: int) -> None:
+        """Write the cause of one lookup into its truth; the first row of the table that holds is it."""
+        first = truth.block_index
+        if prompt.length <= self._spec.block_size:
+            truth.cause, truth.lost_tokens = (
+                ("below_match_unit", 0) if prompt.length < self._spec.block_size else ("none", 0)
+            )
+            truth.label = "F"
+            return
+        if first >= matchable:
+            truth.cause, truth.label, truth.lost_tokens = "none", "F", 0
+            return
+        chain = prompt.keys[first:matchable]
+        truth.first_key = chain[0]
+        truth.recomputed_blocks = len(chain)
+        cause, reason, label, lost = self._cause(worker, prompt, first, chain, route, routed)
+        truth.cause, truth.reason, truth.label = cause, reason, label
+        truth.lost_tokens = None if lost is None else lost * self._spec.block_size
+
+    def _cause(
+        self, worker: int, prompt: Prompt, first: int, chain: Sequence[int], route: Decision, routed: int
+    ) -> tuple[str, str, str, int | None]:
+        here, key = self.caches[worker], chain[0]
+        others = [cache for index, cache in enumerate(self.caches) if index != worker]
+        promised = route.predicted is not None and route.predicted > first and self._spec.router_spans
+        gone = here.gone.get(key)
+        if key in here.copies:
+            if self._spec.eagle and here.leading(chain) == 1:
+                return "speculative_replay", "", "F", 1
+            return "lookup_failure", "", "F", here.leading(chain)
+        if promised and route.predicted is not None and (gone is None or gone.at + INDEX_LAG < routed):
+            return "stale_index", "", "L" if gone else "N", min(route.predicted - first, len(chain))
+        held = max(other.leading(chain) for other in others) if others else 0
+        if held:
+            return "routing_miss", self._routing_reason(first, route), "H", held
+        if gone is not None:
+            reason = "after_route" if promised and gone.at > routed else gone.how
+            return "evicted", reason, "L", here.leading(chain, once=True)
+        if any(key in other.gone for other in others):
+            return "evicted_elsewhere", "capacity", "E", None
+        return self._never_stored(here, prompt, first, chain)
+
+    def _routing_reason(self, first: int, route: Decision) -> str:
+        if not self._spec.router_spans:
+            return "holder_unknown"
+        if route.pinned:
+            return "pinned"
+        return "holder_known" if (route.best or 0) > first else "holder_unknown"
+
+    def _never_stored(
+        self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int]
+    ) -> tuple[str, str, str, int | None]:
+        siblings = [key for key in self.children[prompt.parent(first)] if key != chain[0]]
+        label = ("B" if siblings else "X") if first else "R"
+        twins = self._twins(here, prompt, first)
+        if twins:
+            count = 0
+            while count < len(chain) and self._twins(here, prompt, first + count):
+                count += 1
+            return "extra_key_mismatch", "", label, count
+        changed = self._reconverging(prompt, first, len(chain), siblings)
+        if changed:
+            return "token_divergence", "", label, 1 + changed
+        if label == "X":
+            return "new_content", "", label, 0
+        return "no_recent_match", "branch" if label == "B" else "first_seen", label, 0
+
+    def _twins(self, here: Cache, prompt: Prompt, index: int) -> set[int]:
+        """Keys that are resident here for the same tokens under other extra keys."""
+        if not self._keyed:
+            return set()
+        return here.plains.get(prompt.plain[index], set()) - {prompt.keys[index]}
+
+    def _reconverging(self, prompt: Prompt, first: int, count: int, siblings: Sequence[int]) -> int:
+        """Later blocks whose own tokens are those of a sibling's chain at the same index; the most of any chain."""
+        if not self._edited:
+            return 0
+        best = 0
+        own = prompt.own[first]
+        stack = [(key, first + 1, 0) for key in siblings if self.own[key] != own]
+        while stack:
+            key, index, same = stack.pop()
+            best = max(best, same)
+            if index < min(len(prompt.own), first + count):
+                stack.extend(
+                    (child, index + 1, same + (self.own[child] == prompt.own[index])) for child in self.children[key]
+                )
+        return best
+
+    # --- what the evidence cannot show ------------------------------------------------------------------
+
+    def review(self, truth: Truth, worker: int, end: int) -> None:
+        """Mark what evidence was lost, or never showed an order, once everything has happened."""
+        for index, cache in enumerate(self.caches):
+            before = bisect_right(cache.batches, truth.at_unix_nanos) - 1
+            near = bisect_right(cache.batches, truth.at_unix_nanos - TOLERANCE)
+            after = bisect_right(cache.batches, truth.at_unix_nanos + TOLERANCE)
+            if index == worker:
+                after = bisect_right(cache.batches, end)
+            numbers = cache.operations.get(truth.first_key, []) if truth.first_key is not None else []
+            last = numbers[place - 1] if (place := bisect_right(numbers, before)) else -1
+            if index != worker and truth.first_key is not None:
+                between = bisect_left(numbers, near), bisect_right(numbers, after)
+                truth.undecided |= between[0] != between[1]
+            if truth.first_key is None:
+                if index != worker:
+                    continue
+                last = before
+            if _any_between(cache.dropped, last, after):
+                truth.touched.add("drop")
+            for sweep in cache.sweeps:
+                told = cache.batches[sweep.told] if sweep.told < len(cache.batches) else end
+                if sweep.at - TOLERANCE <= truth.at_unix_nanos <= told + TOLERANCE or (
+                    sweep.how == "restarted" and sweep.at <= truth.at_unix_nanos and last < sweep.told
+                ):
+                    truth.touched.add(sweep.how)
+
+
+def _any_between(numbers: Sequence[int], after: int, until: int) -> bool:
+    """Whether a number lies in ``(after, until]``."""
+    return bisect_right(numbers, until) > bisect_right(numbers, after)
