@@ -127,6 +127,8 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _sum("ledger.replays", "{replay}", "Gaps that the publisher filled on request.", "source"),
     _sum("ledger.restarts", "{restart}", "Publishers that began anew.", "source"),
     _gauge("ledger.lag", "s", "Age of the newest batch when it was read, on the reader's clock.", "source"),
+    _gauge("ledger.sources", "{source}", "Publishers of KV-cache events that are followed."),
+    _sum("ledger.discovery_failures", "{lookup}", "Names or files of publishers that could not be read.", "discovery"),
     _gauge("ledger.streams", "{stream}", "Streams, by whether their record is unbroken (whole or broken).", "state"),
     _gauge("ledger.retained", "By", "Bytes of history held."),
     _gauge("process.memory", "By", "Resident memory of the process."),
