@@ -1,0 +1,120 @@
+"""The gRPC service ``whymiss.kv.v1.KvEvents``: batches and snapshots from publishers that cannot be subscribed to.
+
+Requests are taken as bytes, like those of OTLP, and are read by ``wire.kv_push``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from ..errors import BadInput
+from ..pipeline import KvSource
+from ..wire.kv_push import Pushed, push_response, read_push, read_snapshot
+from .answers import answer_to
+from .logs import Log
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from typing import NoReturn, TypeAlias
+
+    from ..pipeline import KvOutcome
+    from .answers import Answer
+    from .intake import Core
+
+    Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+
+SERVICE = "whymiss.kv.v1.KvEvents"
+PUSH = f"/{SERVICE}/Push"
+PUSH_STREAM = f"/{SERVICE}/PushStream"
+SNAPSHOT = f"/{SERVICE}/Snapshot"
+
+_LABELS = {"transport": "grpc", "signal": "kv_events"}
+
+_log = Log("kv_push")
+
+
+def kv_push_service(core: Core, taken: Callable[[], None]) -> grpc.GenericRpcHandler:
+    """Make the service, for the server that OTLP has. ``taken`` is called after each batch that was taken."""
+    pushes = KvPushes(core, taken)
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            "Push": grpc.unary_unary_rpc_method_handler(pushes.push),
+            "PushStream": grpc.stream_stream_rpc_method_handler(pushes.push_stream),
+            "Snapshot": grpc.unary_unary_rpc_method_handler(pushes.snapshot),
+        },
+    )
+
+
+class KvPushes:
+    """The three methods, over encoded messages."""
+
+    def __init__(self, core: Core, taken: Callable[[], None]) -> None:
+        self._core = core
+        self._taken = taken
+
+    async def push(self, body: bytes, context: Context) -> bytes:
+        """Take one batch."""
+        return await self._answer(read_push, body, context)
+
+    async def snapshot(self, body: bytes, context: Context) -> bytes:
+        """Take one snapshot."""
+        return await self._answer(read_snapshot, body, context)
+
+    async def push_stream(self, bodies: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        """Take batches, and answer each; one that cannot be read is answered too."""
+        async for body in bodies:
+            seq = 0
+            try:
+                pushed = read_push(body)
+                seq = pushed.seq
+                yield self._take(pushed)
+            except BadInput as error:
+                self._refused(error)
+                yield push_response(seq, "bad")
+            except Exception as error:
+                await _refuse(context, self._refused(error))
+
+    async def _answer(self, read: Callable[[bytes], Pushed], body: bytes, context: Context) -> bytes:
+        try:
+            return self._take(read(body))
+        except Exception as error:
+            await _refuse(context, self._refused(error))
+
+    def _take(self, pushed: Pushed) -> bytes:
+        outcome = self._hand_in(pushed)
+        if outcome.kind == "bad":
+            raise BadInput("payload: is no batch of KV-cache events")
+        self._taken()
+        self._core.measures.count("whymiss.receiver.accepted_requests", **_LABELS)
+        return push_response(
+            pushed.seq, outcome.kind, missing_first=outcome.missing_first, missing_last=outcome.missing_last
+        )
+
+    def _hand_in(self, pushed: Pushed) -> KvOutcome:
+        source = KvSource(
+            name=pushed.source,
+            worker=pushed.worker,
+            rank=pushed.rank,
+            model=pushed.model,
+            kv_connector=pushed.kv_connector,
+        )
+        return self._core.kv_frames(source, pushed.frames, time.time_ns(), replayed=False, now=time.monotonic())
+
+    def _refused(self, error: Exception) -> Answer:
+        answer = answer_to(error)
+        self._core.measures.count("whymiss.receiver.refused_requests", reason=answer.reason, **_LABELS)
+        if isinstance(error, BadInput):
+            _log.warning("a push was refused", error=error)
+        else:
+            _log.error("a stage failed on a push", error=error)
+            self._core.measures.count("whymiss.stage.failures", stage="ledger", error_type=type(error).__name__)
+        return answer
+
+
+async def _refuse(context: Context, answer: Answer) -> NoReturn:
+    await context.abort(answer.code, answer.message)
