@@ -85,7 +85,9 @@ def push(channel: grpc.Channel, given: argparse.Namespace) -> PushResponse:
         if given.removed:
             events.append(Event(removed=Removed(keys=given.removed, medium=given.medium)))
         request = PushRequest(origin=origin, seq=given.seq, events=EventBatch(time_unix_nano=now, events=events))
-    call = channel.unary_unary(f"{SERVICE}/{'Snapshot' if given.what == 'snapshot' else 'Push'}")
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+        f"{SERVICE}/{'Snapshot' if given.what == 'snapshot' else 'Push'}"
+    )
     return PushResponse.FromString(call(request.SerializeToString(), timeout=10))
 
 

@@ -58,7 +58,13 @@ def push(seq: int, raw: bytes | None = None, *, worker: str = "w", source: str =
 
 
 async def call(channel: grpc.aio.Channel, method: str, body: bytes) -> schema.PushResponse:
-    return schema.PushResponse.FromString(await channel.unary_unary(method)(body))
+    unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+    return schema.PushResponse.FromString(await unary(body))
+
+
+async def stream(channel: grpc.aio.Channel, *bodies: bytes) -> list[schema.PushResponse]:
+    streamed: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(PUSH_STREAM)
+    return [schema.PushResponse.FromString(answer) async for answer in streamed(iter(bodies))]
 
 
 def name_of(answer: schema.PushResponse) -> str:
@@ -109,8 +115,7 @@ async def test_what_cannot_be_taken_is_refused_for_good(body: bytes) -> None:
 @looped
 async def test_a_stream_goes_on_after_a_batch_that_cannot_be_read() -> None:
     async with serving() as (_, channel):
-        stream = channel.stream_stream(PUSH_STREAM)(iter([push(0), b"\xff", push(1, b"x"), push(1)]))
-        answers = [schema.PushResponse.FromString(answer) async for answer in stream]
+        answers = await stream(channel, push(0), b"\xff", push(1, b"x"), push(1))
     assert [(answer.seq, name_of(answer)) for answer in answers] == [
         (0, "OUTCOME_APPLIED"), (0, "OUTCOME_BAD"), (1, "OUTCOME_BAD"), (1, "OUTCOME_APPLIED"),
     ]  # fmt: skip
@@ -122,22 +127,21 @@ async def test_a_mistake_of_ours_is_told_apart_and_keeps_its_text() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call(channel, PUSH, push(0))
         assert raised.value.code() is grpc.StatusCode.INTERNAL
-        stream = channel.stream_stream(PUSH_STREAM)(iter([push(0)]))
         with pytest.raises(grpc.aio.AioRpcError):
-            [answer async for answer in stream]
+            await stream(channel, push(0))
         assert counted(server.core.measures, "whymiss.stage.failures", stage="ledger") == 2
 
 
 @looped
 async def test_no_refusal_repeats_what_was_pushed() -> None:
-    stream = io.StringIO()
-    logs.configure("debug", stream)
+    lines = io.StringIO()
+    logs.configure("debug", lines)
     async with serving() as (_, channel):
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call(channel, PUSH, push(0, b"a secret prompt"))
     logs.configure("info")
-    assert "secret" not in stream.getvalue() + str(raised.value.details())
-    assert "a push was refused" in stream.getvalue()
+    assert "secret" not in lines.getvalue() + str(raised.value.details())
+    assert "a push was refused" in lines.getvalue()
 
 
 @pytest.fixture(scope="module")

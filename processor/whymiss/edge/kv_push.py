@@ -32,8 +32,6 @@ PUSH = f"/{SERVICE}/Push"
 PUSH_STREAM = f"/{SERVICE}/PushStream"
 SNAPSHOT = f"/{SERVICE}/Snapshot"
 
-_LABELS = {"transport": "grpc", "signal": "kv_events"}
-
 _log = Log("kv_push")
 
 
@@ -90,7 +88,7 @@ class KvPushes:
         if outcome.kind == "bad":
             raise BadInput("payload: is no batch of KV-cache events")
         self._taken()
-        self._core.measures.count("whymiss.receiver.accepted_requests", **_LABELS)
+        self._core.measures.count("whymiss.receiver.accepted_requests", transport="grpc", signal="kv_events")
         return push_response(
             pushed.seq, outcome.kind, missing_first=outcome.missing_first, missing_last=outcome.missing_last
         )
@@ -107,7 +105,9 @@ class KvPushes:
 
     def _refused(self, error: Exception) -> Answer:
         answer = answer_to(error)
-        self._core.measures.count("whymiss.receiver.refused_requests", reason=answer.reason, **_LABELS)
+        self._core.measures.count(
+            "whymiss.receiver.refused_requests", transport="grpc", signal="kv_events", reason=answer.reason
+        )
         if isinstance(error, BadInput):
             _log.warning("a push was refused", error=error)
         else:
