@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> None:
             dist = {"name": "otelcol", "module": "backends", "output_path": "./otelcol", "version": collector["version"]}
             parts = {part: [{"gomod": module} for module in collector[part]] for part in PARTS}
             # JSON is YAML.
-            print(json.dumps({"dist": dist, **parts}))
+            print(json.dumps({"dist": dist, **parts, "replaces": collector["replaces"]}))
         case _:
             sys.exit(f"no such question: {words}")
 
