@@ -13,28 +13,50 @@ Time is a parameter. The joiner never reads a clock, calls back or logs.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from .config import JoinConfig
 from .model import JoinOutcome, Late, Released, ReleaseReason, Role, Span, request_ids
 
-SPAN_OVERHEAD_BYTES = 700
-"""Measured upper bound of what a held span costs beside its bytes (tests/bench/bench_join.py)."""
+SPAN_OVERHEAD_BYTES = 1000
+"""What a held span is counted as beside its bytes (measured below it: tests/bench/bench_join.py)."""
+
+
+FEW = 32
+"""Up to here a group is a bare tuple, which is what nearly all are; a larger one gets an index."""
 
 
 class _Open:
     """The spans of one or more requests that share a trace or a request id."""
 
-    __slots__ = ("arrived", "held_bytes", "overdue", "released", "spans", "wake")
+    __slots__ = ("_index", "arrived", "held_bytes", "lingers_until", "released", "spans")
 
-    def __init__(self, now: float, overdue: float) -> None:
-        self.spans: dict[tuple[bytes, bytes], Span] = {}
-        self.arrived = now
-        self.overdue = overdue
-        self.wake = overdue
+    def __init__(self, arrived: float) -> None:
+        self.spans: tuple[Span, ...] | list[Span] = ()
+        self._index: set[tuple[bytes, bytes]] | None = None
+        self.arrived = arrived
+        self.lingers_until: float | None = None
         self.held_bytes = 0
         self.released = False
+
+    def add(self, span: Span) -> bool:
+        """Take a span; False for one that is here already: exporters repeat what they believe was lost."""
+        key = (span.trace_id, span.span_id)
+        if isinstance(self.spans, tuple):
+            if any(span.span_id == one.span_id and span.trace_id == one.trace_id for one in self.spans):
+                return False
+            self.spans += (span,)
+            if len(self.spans) > FEW:
+                self.spans = list(self.spans)
+                self._index = {(one.trace_id, one.span_id) for one in self.spans}
+            return True
+        assert self._index is not None, "a list has an index"
+        if key in self._index:
+            return False
+        self._index.add(key)
+        self.spans.append(span)
+        return True
 
 
 class _Remembered:
@@ -52,19 +74,24 @@ class _Remembered:
 class Joiner:
     """Hold spans; release them together. One task owns it.
 
-    Call ``expire`` before ``accept`` at the same instant.
+    Call ``expire`` before ``accept`` at the same instant, and neither with a time before the last.
+
+    Groups wait in queues that are in order by themselves, because a hold and a linger always last equally
+    long: ``_holding`` by arrival and ``_lingering`` by completion. Only groups that were taken back wait in a heap.
     """
 
     def __init__(self, config: JoinConfig) -> None:
         self._config = config
         self._by_trace: dict[bytes, _Open] = {}
         self._by_request: dict[str, _Open] = {}
-        self._order: OrderedDict[int, _Open] = OrderedDict()
-        self._wakes: list[tuple[float, int, _Open]] = []
+        self._holding: deque[_Open] = deque()
+        self._lingering: deque[tuple[float, _Open]] = deque()
+        self._again: list[tuple[float, int, _Open]] = []
         self._counter = 0
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self._role_seen: dict[Role, float] = {}
         self._learned_at: float | None = None
+        self.open_groups = 0
         self.held_spans = 0
         self.held_bytes = 0
         self.duplicates = 0
@@ -83,31 +110,33 @@ class Joiner:
                 continue
             group = self._group_of(span, now)
             self._hold(group, span)
-            self._schedule(group, now)
+            self._linger(group, now)
         outcomes.extend(self._shed(now))
         return outcomes
 
     def expire(self, now: float) -> list[JoinOutcome]:
         """Release every group whose time has come."""
         outcomes: list[JoinOutcome] = []
-        while self._wakes and self._wakes[0][0] <= now:
-            wake, _, group = heapq.heappop(self._wakes)
-            if group.released or wake < group.wake:
-                continue
-            reason = ReleaseReason.HOLD if now >= group.overdue else ReleaseReason.COMPLETE
-            outcomes.append(self._release(group, now, reason))
+        while (due := self._next()) is not None and self._wake(due) <= now:
+            overdue = now >= due.arrived + self._config.hold_seconds
+            outcomes.append(self._release(due, now, ReleaseReason.HOLD if overdue else ReleaseReason.COMPLETE))
         return outcomes
 
     def drain(self) -> list[JoinOutcome]:
-        """Release all groups, oldest first, at shutdown."""
-        return [self._release(group, group.overdue, ReleaseReason.DRAIN) for group in list(self._order.values())]
+        """Release all groups at shutdown."""
+        waiting = [*self._holding, *(group for _, _, group in self._again)]
+        waiting = sorted((group for group in waiting if not group.released), key=lambda group: group.arrived)
+        return [
+            self._release(group, group.arrived + self._config.hold_seconds, ReleaseReason.DRAIN)
+            for group in waiting
+            if not group.released
+        ]
 
     @property
     def next_deadline(self) -> float | None:
-        """When ``expire`` next has work."""
-        while self._wakes and (self._wakes[0][2].released or self._wakes[0][0] < self._wakes[0][2].wake):
-            heapq.heappop(self._wakes)
-        return self._wakes[0][0] if self._wakes else None
+        """When `expire` next has work."""
+        due = self._next()
+        return None if due is None else self._wake(due)
 
     # --- and the one for evidence that is still on its way ------------------------------------------
 
@@ -116,21 +145,39 @@ class Joiner:
         overdue = arrived + self._config.hold_seconds
         if now >= overdue or released.reason is not ReleaseReason.COMPLETE:
             return False
-        group = self._open(arrived)
+        group = _Open(arrived)
+        self.open_groups += 1
         for span in released.spans:
             self._remembered.pop(span.trace_id, None)
             self._index(group, span)
             self._hold(group, span)
-        group.wake = overdue
-        self._push(group)
+        self._counter += 1
+        heapq.heappush(self._again, (overdue, self._counter, group))
         return True
 
-    @property
-    def open_groups(self) -> int:
-        """How many groups are held."""
-        return len(self._order)
-
     # --- inside -----------------------------------------------------------------------------------
+
+    def _wake(self, group: _Open) -> float:
+        until = group.lingers_until
+        return group.arrived + self._config.hold_seconds if until is None else until
+
+    def _next(self) -> _Open | None:
+        """The group that is due first, over the heads of the three queues."""
+        while self._holding and self._holding[0].released:
+            self._holding.popleft()
+        while self._lingering and (
+            self._lingering[0][1].released or self._lingering[0][1].lingers_until != self._lingering[0][0]
+        ):
+            self._lingering.popleft()
+        while self._again and self._again[0][2].released:
+            heapq.heappop(self._again)
+        heads = [self._holding[0]] if self._holding else []
+        if self._lingering:
+            heads.append(self._lingering[0][1])
+        if self._again:
+            heads.append(self._again[0][2])
+        # A group that lingers waits in both queues; its wake is the earlier of the two.
+        return min(heads, key=self._wake, default=None)
 
     def _is_late(self, span: Span, now: float) -> bool:
         known = self._remembered.get(span.trace_id)
@@ -143,19 +190,18 @@ class Joiner:
             span.start_unix_nanos <= known.end and span.end_unix_nanos >= known.begin
         )
 
-    def _open(self, arrived: float) -> _Open:
-        self._counter += 1
-        group = _Open(arrived, arrived + self._config.hold_seconds)
-        self._order[id(group)] = group
-        return group
-
     def _group_of(self, span: Span, now: float) -> _Open:
         found: list[_Open] = []
         named = [self._by_request.get(name) for name in request_ids(span)]
         for group in (self._by_trace.get(span.trace_id), *named):
             if group is not None and group not in found:
                 found.append(group)
-        group = min(found, key=lambda one: one.arrived) if found else self._open(now)
+        if found:
+            group = min(found, key=lambda one: one.arrived)
+        else:
+            group = _Open(now)
+            self._holding.append(group)
+            self.open_groups += 1
         for other in found:
             if other is not group:
                 self._merge(group, other)
@@ -168,37 +214,34 @@ class Joiner:
             self._by_request[name] = group
 
     def _merge(self, group: _Open, other: _Open) -> None:
-        for span in other.spans.values():
-            self._index(group, span)
-        group.spans.update(other.spans)
-        group.held_bytes += other.held_bytes
         other.released = True
-        del self._order[id(other)]
+        self.open_groups -= 1
+        for span in other.spans:
+            self._index(group, span)
+            group.add(span)
+        group.held_bytes += other.held_bytes
 
     def _hold(self, group: _Open, span: Span) -> None:
-        key = (span.trace_id, span.span_id)
-        if key in group.spans:
+        if not group.add(span):
             self.duplicates += 1
             return
-        group.spans[key] = span
         size = len(span.raw) + SPAN_OVERHEAD_BYTES
         group.held_bytes += size
         self.held_bytes += size
         self.held_spans += 1
 
-    def _schedule(self, group: _Open, now: float) -> None:
-        roles = {span.role for span in group.spans.values()}
-        wake = group.overdue
+    def _linger(self, group: _Open, now: float) -> None:
+        """Once all that requests have here has come, wait only a little longer."""
         # Until a first hold has passed, nobody knows yet which companions requests have here.
-        learned = self._learned_at is not None and now >= self._learned_at
-        if learned and Role.ENGINE in roles and self._expected(now) <= roles:
-            wake = min(wake, now + self._config.linger_seconds)
-        group.wake = wake
-        self._push(group)
-
-    def _push(self, group: _Open) -> None:
-        self._counter += 1
-        heapq.heappush(self._wakes, (group.wake, self._counter, group))
+        if self._learned_at is None or now < self._learned_at:
+            return
+        roles = {span.role for span in group.spans}
+        if Role.ENGINE not in roles or not self._expected(now) <= roles:
+            return
+        wake = min(group.arrived + self._config.hold_seconds, now + self._config.linger_seconds)
+        if wake != group.lingers_until:
+            group.lingers_until = wake
+            self._lingering.append((wake, group))
 
     def _expected(self, now: float) -> set[Role]:
         recent = now - self._config.remembered_seconds
@@ -207,15 +250,24 @@ class Joiner:
     def _shed(self, now: float) -> list[JoinOutcome]:
         outcomes: list[JoinOutcome] = []
         limit_spans, limit_bytes = self._config.open_spans_max, self._config.open_bytes_max
-        while self._order and (self.held_spans > limit_spans or self.held_bytes > limit_bytes):
-            oldest = next(iter(self._order.values()))
+        while self.held_spans > limit_spans or self.held_bytes > limit_bytes:
+            oldest = self._next_by_arrival()
+            if oldest is None:
+                break
             outcomes.append(self._release(oldest, now, ReleaseReason.SHED))
         return outcomes
 
+    def _next_by_arrival(self) -> _Open | None:
+        self._next()
+        heads = [self._holding[0]] if self._holding else []
+        if self._again:
+            heads.append(self._again[0][2])
+        return min(heads, key=lambda group: group.arrived, default=None)
+
     def _release(self, group: _Open, now: float, reason: ReleaseReason) -> Released:
         group.released = True
-        del self._order[id(group)]
-        spans = tuple(sorted(group.spans.values(), key=_span_order))
+        self.open_groups -= 1
+        spans = tuple(sorted(group.spans, key=_span_order))
         self.held_spans -= len(spans)
         self.held_bytes -= group.held_bytes
         for span in spans:

@@ -21,7 +21,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     scope: bytes
 
 
-class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
+class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One engine request as the engine's own span describes it.
 
     ``queue_seconds``, ``first_token_seconds`` and ``prefill_seconds`` bound the lookup in time:
@@ -123,7 +123,7 @@ class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A claimed span: its bytes and the few fields that its dialect read."""
 
     raw: bytes
