@@ -1,0 +1,214 @@
+"""The joiner: what waits for what, and that nothing is lost, kept too long or released twice."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.timeline import Timeline, late, left, span_of, summary
+from whymiss.config import JoinConfig
+from whymiss.join import SPAN_OVERHEAD_BYTES, Joiner
+from whymiss.model import Late, Released, ReleaseReason, Role, Span
+
+COMPLETE, HOLD, DRAIN, SHED = ReleaseReason.COMPLETE, ReleaseReason.HOLD, ReleaseReason.DRAIN, ReleaseReason.SHED
+CONFIG = JoinConfig(hold_seconds=8, linger_seconds=2, remembered_seconds=60)
+
+
+def timeline(**changes: float) -> Timeline:
+    return Timeline(Joiner(msgspec.structs.replace(CONFIG, **changes)))
+
+
+def learned() -> Timeline:
+    """A joiner that has seen a router and an engine, and whose first hold is over."""
+    return (
+        timeline()
+        .at(0)
+        .arrive(span_of(Role.ROUTER, 99, 901), span_of(Role.ENGINE, 99, 902))
+        .at(10)
+        .expect(left(HOLD, span_of(Role.ROUTER, 99, 901), span_of(Role.ENGINE, 99, 902)))
+    )
+
+
+router, engine, offload = span_of(Role.ROUTER, 1, 11), span_of(Role.ENGINE, 1, 12), span_of(Role.OFFLOAD, 1, 13)
+
+
+def test_a_complete_request_lingers_and_leaves() -> None:
+    learned().at(20).arrive(router).at(21).arrive(engine).at(22.9).expect().at(23).expect(
+        left(COMPLETE, router, engine)
+    )
+
+
+def test_the_order_of_arrival_does_not_matter() -> None:
+    learned().at(20).arrive(engine).at(21).arrive(router).at(23).expect(left(COMPLETE, router, engine))
+
+
+def test_a_companion_that_requests_here_have_is_waited_for_until_the_hold_ends() -> None:
+    learned().at(20).arrive(engine).at(27.9).expect().at(28).expect(left(HOLD, engine))
+
+
+def test_nobody_lingers_before_a_first_hold_has_shown_who_comes() -> None:
+    timeline().at(0).arrive(engine).at(7.9).expect().at(8).expect(left(HOLD, engine))
+
+
+def test_a_span_after_release_is_late_not_lost() -> None:
+    learned().at(20).arrive(router, engine).at(22).expect(left(COMPLETE, router, engine)).at(24).arrive(offload).expect(
+        late(offload)
+    )
+
+
+def test_a_repeated_span_after_release_is_late_too() -> None:
+    learned().at(20).arrive(router, engine).at(22).expect(left(COMPLETE, router, engine)).arrive(engine).expect(
+        late(engine)
+    )
+
+
+def test_another_request_of_the_same_trace_is_not_late() -> None:
+    # An agent's trace holds many requests, minutes apart.
+    second = span_of(Role.ENGINE, 1, 14, start=40, end=41)
+    (
+        learned()
+        .at(20)
+        .arrive(router, engine)
+        .at(22)
+        .expect(left(COMPLETE, router, engine))
+        .at(45)
+        .arrive(second)
+        .at(53)
+        .expect(left(HOLD, second))
+    )
+
+
+def test_spans_of_two_traces_meet_by_request_id() -> None:
+    served = span_of(Role.ENGINE, 2, 21, request_id="cmpl-7-0")
+    loaded = span_of(Role.OFFLOAD, 3, 22, request_id="1_cmpl-7-0-0123abcd")
+    timeline().at(0).arrive(served).at(3).arrive(loaded).at(8).expect(left(HOLD, served, loaded))
+
+
+def test_two_groups_that_turn_out_to_be_one_are_merged() -> None:
+    one = span_of(Role.ROUTER, 4, 31, request_id="a")
+    other = span_of(Role.OFFLOAD, 5, 32, request_id="b")
+    link = msgspec.structs.replace(
+        span_of(Role.ENGINE, 4, 33, request_id="b"),
+    )
+    timeline().at(0).arrive(one, other).at(1).arrive(link).at(8).expect(left(HOLD, one, other, link))
+
+
+def test_a_repeated_span_is_held_once_and_counted() -> None:
+    script = timeline().at(0).arrive(engine).at(1).arrive(engine)
+    assert script.joiner.duplicates == 1
+    script.at(8).expect(left(HOLD, engine))
+
+
+def test_over_the_limit_the_oldest_leave_first() -> None:
+    first, second, third = (span_of(Role.ENGINE, trace, trace) for trace in (1, 2, 3))
+    timeline(open_spans_max=2).at(0).arrive(first).at(1).arrive(second).at(2).arrive(third).expect(left(SHED, first))
+
+
+def test_bytes_are_bounded_as_spans_are() -> None:
+    first, second = span_of(Role.ENGINE, 1, 500), span_of(Role.ENGINE, 2, 500)
+    limit = 500 + SPAN_OVERHEAD_BYTES + 1
+    timeline(open_bytes_max=limit).at(0).arrive(first).expect().arrive(second).expect(left(SHED, first))
+
+
+def test_drain_lets_everything_go_oldest_first() -> None:
+    first, second = span_of(Role.ENGINE, 1, 1), span_of(Role.ENGINE, 2, 2)
+    timeline().at(0).arrive(first).at(1).arrive(second).drain().expect(left(DRAIN, first), left(DRAIN, second))
+
+
+def test_a_request_whose_evidence_is_late_may_wait_out_its_hold() -> None:
+    script = learned().at(20).arrive(router, engine).at(22)
+    (released,) = script.seen
+    assert isinstance(released, Released)
+    script.expect(left(COMPLETE, router, engine))
+    assert script.joiner.hold_on(released, released.arrived, 22)
+    script.at(27.9).expect().at(28).expect(left(HOLD, router, engine))
+
+
+def test_a_hold_that_is_over_is_not_extended() -> None:
+    script = timeline().at(0).arrive(engine).at(8)
+    (released,) = script.seen
+    assert isinstance(released, Released)
+    script.expect(left(HOLD, engine))
+    assert not script.joiner.hold_on(released, released.arrived, 8)
+
+
+def test_a_flood_in_one_trace_is_held_once_each() -> None:
+    spans = [span_of(Role.OFFLOAD, 1, number) for number in range(1, 500)]
+    script = timeline().at(0).arrive(*spans, *spans)
+    assert (script.joiner.held_spans, script.joiner.duplicates) == (499, 499)
+    script.at(8).expect(left(HOLD, *spans))
+
+
+# --- properties ---------------------------------------------------------------------------------
+
+ROLES = [Role.ENGINE, Role.ROUTER, Role.OFFLOAD]
+spans = st.builds(
+    span_of,
+    st.sampled_from(ROLES),
+    st.integers(1, 6),
+    st.integers(1, 40),
+    request_id=st.sampled_from([None, "a", "b", "a-0123abcd"]),
+    start=st.floats(0, 50),
+    end=st.floats(50, 100),
+)
+steps = st.lists(st.tuples(st.floats(0, 5), st.lists(spans, max_size=4)), max_size=25)
+
+
+def identity(span: Span) -> tuple[bytes, bytes]:
+    return span.trace_id, span.span_id
+
+
+@given(steps, st.integers(1, 12))
+def test_every_span_leaves_and_none_of_a_group_leaves_twice(script: list[tuple[float, list[Span]]], limit: int) -> None:
+    joiner = Joiner(msgspec.structs.replace(CONFIG, open_spans_max=limit))
+    now = 0.0
+    outcomes = []
+    came: set[tuple[bytes, bytes]] = set()
+    for pause, arriving in script:
+        now += pause
+        outcomes += joiner.expire(now)
+        deadline = joiner.next_deadline
+        assert deadline is None or deadline > now, "no overdue deadline after expire"
+        outcomes += joiner.accept(arriving, now)
+        came.update(identity(span) for span in arriving)
+        assert joiner.held_spans <= limit
+    outcomes += joiner.drain()
+    assert (joiner.held_spans, joiner.held_bytes, joiner.open_groups, joiner.next_deadline) == (0, 0, 0, None)
+    gone: list[tuple[bytes, bytes]] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Released):
+            members = [identity(span) for span in outcome.spans]
+            assert len(members) == len(set(members))
+            gone += members
+        else:
+            gone.append(identity(outcome.span))
+    assert set(gone) == came
+
+
+@given(
+    st.permutations([router, engine, offload, span_of(Role.OFFLOAD, 1, 15)]),
+    st.lists(st.floats(0, 1), min_size=4, max_size=4),
+    st.data(),
+)
+def test_any_order_split_and_repetition_within_the_hold_releases_the_same(
+    order: list[Span], pauses: list[float], data: st.DataObject
+) -> None:
+    script = timeline().at(0)
+    for pause, span in zip(pauses, order, strict=True):
+        script.at(script.now + pause).arrive(*[span] * data.draw(st.integers(1, 3)))
+    outcomes = script.joiner.drain()
+    assert summary(outcomes) == [left(DRAIN, *order)]
+
+
+@given(steps)
+def test_late_spans_are_handed_back_at_once(script: list[tuple[float, list[Span]]]) -> None:
+    joiner = Joiner(CONFIG)
+    now = 0.0
+    for pause, arriving in script:
+        now += pause
+        joiner.expire(now)
+        held = joiner.held_spans + joiner.duplicates
+        outcomes = joiner.accept(arriving, now)
+        returned = sum(isinstance(outcome, Late) for outcome in outcomes)
+        assert joiner.held_spans + joiner.duplicates == held + len(arriving) - returned
