@@ -38,7 +38,8 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     """One batch and who pushed it. ``frames`` are topic, sequence number and payload, as a publisher sends them."""
 
     source: str
-    worker: str
+    worker: str | None
+    """``None`` where the topic says it."""
     rank: int | None
     model: str | None
     kv_connector: bool
