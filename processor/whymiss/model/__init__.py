@@ -35,6 +35,7 @@ from .spans import (
     ResourceIdentity,
     RouteDecision,
     Span,
+    caller_ids,
     request_ids,
 )
 from .verdicts import (
@@ -94,5 +95,6 @@ __all__ = [
     "StreamId",
     "Tier",
     "Verdict",
+    "caller_ids",
     "request_ids",
 ]

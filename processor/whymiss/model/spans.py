@@ -80,6 +80,8 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     prefix_aware: bool | None = None
     model: str | None = None
+    phase: str | None = None
+    """``prefill`` or ``decode``: the half of a disaggregated pair that the decision is about, if it is one."""
 
 
 class OffloadOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,10 +144,13 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     linked_trace_ids: tuple[bytes, ...] = ()
     sensitive: tuple[str, ...] = ()
     """Names of attributes of the span that must not leave."""
+    digested: tuple[str, ...] = ()
+    """Names of attributes of the span whose value may leave as a keyed digest only."""
 
 
 _SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 _CHILD = re.compile(r"^\d+_")
+_SERVED = re.compile(r"(?:chatcmpl-(?P<chat>.+)|cmpl-(?P<completion>.+)-\d+)", re.DOTALL)
 
 
 def request_ids(span: Span) -> tuple[str, ...]:
@@ -161,6 +166,20 @@ def request_ids(span: Span) -> tuple[str, ...]:
             plain = _CHILD.sub("", exact)
             for spelling in (exact, plain, _SUFFIX.sub("", plain)):
                 found.setdefault(spelling, None)
+    return tuple(found)
+
+
+def caller_ids(span: Span) -> tuple[str, ...]:
+    """The ids of ``request_ids``, then those under which a caller of the engine's API may know the request.
+
+    vLLM serves a request with the header ``X-Request-Id: x`` as ``chatcmpl-x``, and the prompts of a
+    completion request as ``cmpl-x-0`` and so on: one caller's id can stand for several lookups.
+    """
+    found = dict.fromkeys(request_ids(span))
+    for name in tuple(found):
+        served = _SERVED.fullmatch(name)
+        if served is not None:
+            found.setdefault(served["chat"] or served["completion"], None)
     return tuple(found)
 
 
