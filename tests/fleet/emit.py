@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from tests.fleet.pool import Operation, Removed, Stored
 from tests.fleet.prompts import Identity, Prompt
-from tests.fleet.spec import SECOND
+from tests.fleet.spec import SECOND, FleetSpec
 
 Value: TypeAlias = str | int | float | bool | Sequence[str]
 MODEL = "sim-model"
@@ -74,22 +74,20 @@ def engine_span(where: Place, times: Times, prompt: Prompt) -> ResourceSpans:
     return _resource(_engine_resource(where.worker), "vllm.tracing.otel", span)
 
 
-def lookup_span(
-    where: Place, at: int, prompt: Prompt, cached_tokens: int, block_size: int, *, eagle: bool
-) -> ResourceSpans:
+def lookup_span(where: Place, at: int, prompt: Prompt, cached_tokens: int, spec: FleetSpec) -> ResourceSpans:
     """A span of the input contract for one lookup inside the engine."""
-    first = cached_tokens // block_size
+    first = cached_tokens // spec.block_size
     attributes: dict[str, Value] = {
         "gen_ai.request.id": f"{where.request_id}-{where.trace_id[:4].hex()}",
         "prefix_cache.lookup.prompt_tokens": prompt.length,
         "prefix_cache.lookup.cached_tokens": cached_tokens,
-        "prefix_cache.lookup.block_size": block_size,
+        "prefix_cache.lookup.block_size": spec.block_size,
         "prefix_cache.lookup.expected_keys": [f"{key:016x}" for key in prompt.keys],
         "prefix_cache.lookup.extra_key_kinds": prompt.extras.kinds,
     }
     if first < len(prompt.keys):
         attributes["prefix_cache.lookup.first_miss_key"] = f"{prompt.keys[first]:016x}"
-    if eagle:
+    if spec.eagle:
         attributes["prefix_cache.lookup.speculative"] = True
     span = _span(where, "prefix_cache.lookup", at, at + 90_000, attributes)
     span.kind = Span.SPAN_KIND_INTERNAL

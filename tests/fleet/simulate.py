@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
 from tests.fleet.emit import Place, Publisher, Times, engine_span, export, lookup_span, place, router_span
 from tests.fleet.pool import Operation, Pool, Stored
 from tests.fleet.prompts import Identity, Prompt, prompts
@@ -29,6 +31,7 @@ STEP, STEP_PER_BLOCK = 4 * MILLI, 20_000
 GAP = SECOND // 10
 """A serial fleet rests this long between requests, well beyond the tolerance of clocks."""
 HEARTBEAT = 60 * MILLI
+FLUSH = 5 * SECOND
 LATE = 60 * SECOND
 
 
@@ -53,6 +56,14 @@ class Running:
 
 
 @dataclass
+class Exporter:
+    """A process's batch of ended spans."""
+
+    phase: int
+    ready: list[ResourceSpans] = field(default_factory=list)
+
+
+@dataclass
 class Engine:
     """One worker."""
 
@@ -60,6 +71,7 @@ class Engine:
     pool: Pool
     publisher: Publisher
     skew: int
+    spans: Exporter
     waiting: deque[Waiting] = field(default_factory=deque)
     running: int = 0
     stepping: bool = False
@@ -84,6 +96,7 @@ class Simulation:
         self._prompts: dict[int, Prompt] = {}
         self._world = World(spec)
         self._router = Router(spec)
+        self._router_spans = self._exporter()
         self._engines = [self._engine(index) for index in range(spec.workers)]
         self._agenda: list[tuple[int, int, Callable[[int], None]]] = []
         self._leaving: list[tuple[int, int, KvFrames | OtlpRequest]] = []
@@ -95,7 +108,10 @@ class Simulation:
     def _engine(self, index: int) -> Engine:
         spec = self._spec
         skew = 0 if index == 0 else round(self._chance.uniform(-1, 1) * spec.faults.skew_seconds * SECOND)
-        return Engine(index, Pool(spec.capacity), Publisher(spec.name(index), self._identity), skew)
+        return Engine(index, Pool(spec.capacity), Publisher(spec.name(index), self._identity), skew, self._exporter())
+
+    def _exporter(self) -> Exporter:
+        return Exporter(self._chance.randrange(FLUSH))
 
     def run(self) -> Iterator[SimEvent]:
         """Play to the end."""
@@ -312,27 +328,35 @@ class Simulation:
         where = self._place(engine, prompt)
         queued = max(0, running.lookup - waiting.arrival - FRONTEND)
         times = Times(waiting.arrival + skew, queued, running.lookup + skew, first_token + skew, now + skew)
-        parts = [engine_span(where, times, prompt)]
-        received = now + round(self._chance.uniform(0.1, 4.9) * SECOND)
+        late = LATE if self._chance.random() < faults.late_spans else 0
         lost = self._chance.random() < faults.lost_spans
-        if self._chance.random() < faults.late_spans:
-            received += LATE
-            truth.touched.add("late")
+        truth.touched |= {name for name, hit in (("late", late), ("lost", lost)) if hit}
         if self._spec.lookup_spans and not lost:
-            cached = truth.cached_tokens
-            parts.append(
-                lookup_span(where, times.lookup, prompt, cached, self._spec.block_size, eagle=self._spec.eagle)
-            )
-        if lost:
-            truth.touched.add("lost")
-        if not (lost and not self._spec.lookup_spans):
-            self._send_spans(OtlpRequest(received, export(parts)))
-        if self._spec.router_spans:
-            if self._chance.random() < faults.lost_routes:
-                truth.touched.add("unrouted")
-                return
-            body = export([router_span(where, waiting.routed, waiting.route.said(self._spec))])
-            self._send_spans(OtlpRequest(waiting.routed + round(self._chance.uniform(0.1, 4.9) * SECOND), body))
+            probe = lookup_span(where, times.lookup, prompt, truth.cached_tokens, self._spec)
+            self._spans_of(engine.spans, probe, now, late)
+        if self._spec.lookup_spans or not lost:
+            self._spans_of(engine.spans, engine_span(where, times, prompt), now, late)
+        if not self._spec.router_spans:
+            return
+        if self._chance.random() < faults.lost_routes:
+            truth.touched.add("unrouted")
+            return
+        route = router_span(where, waiting.routed, waiting.route.said(self._spec))
+        self._spans_of(self._router_spans, route, now, 0)
+
+    def _spans_of(self, exporter: Exporter, span: ResourceSpans, now: int, late: int) -> None:
+        """Batch exporters send every five seconds, in the order in which spans ended."""
+        if late:
+            self._send_spans(OtlpRequest(now + late, export([span])))
+            return
+        if not exporter.ready:
+            due = now + FLUSH - (now - exporter.phase) % FLUSH
+            self._at(due, partial(self._flush, exporter))
+        exporter.ready.append(span)
+
+    def _flush(self, exporter: Exporter, now: int) -> None:
+        self._send_spans(OtlpRequest(now + 2 * MILLI, export(exporter.ready)))
+        exporter.ready.clear()
 
     def _send_spans(self, request: OtlpRequest) -> None:
         self._send(request)
