@@ -128,6 +128,8 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _sum("ledger.restarts", "{restart}", "Publishers that began anew.", "source"),
     _gauge("ledger.lag", "s", "Age of the newest batch when it was read, on the reader's clock.", "source"),
     _gauge("ledger.sources", "{source}", "Publishers of KV-cache events that are followed."),
+    _sum("ledger.silences", "{silence}", "Times that a publisher said nothing for too long.", "source"),
+    _gauge("ledger.silent_sources", "{source}", "Publishers that say nothing now."),
     _sum("ledger.discovery_failures", "{lookup}", "Names or files of publishers that could not be read.", "discovery"),
     _gauge("ledger.streams", "{stream}", "Streams, by whether their record is unbroken (whole or broken).", "state"),
     _gauge("ledger.retained", "By", "Bytes of history held."),
