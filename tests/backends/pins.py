@@ -20,7 +20,12 @@ def main(arguments: list[str]) -> None:
         case ["builder"]:
             print(collector["builder"])
         case ["manifest"]:
-            dist = {"name": "otelcol", "module": "backends", "output_path": "./otelcol", "version": collector["version"]}
+            dist = {
+                "name": "otelcol",
+                "module": "backends",
+                "output_path": "./otelcol",
+                "version": collector["version"],
+            }
             parts = {part: [{"gomod": module} for module in collector[part]] for part in PARTS}
             # JSON is YAML.
             print(json.dumps({"dist": dist, **parts, "replaces": collector["replaces"]}))
