@@ -16,6 +16,7 @@ from .network import (
     TelemetryConfig,
 )
 from .reading import parse, parse_sources
+from .security import ClientTlsConfig, ServerTlsConfig
 from .stages import (
     AttributionConfig,
     JoinConfig,
@@ -30,6 +31,7 @@ from .tree import Config, render
 
 __all__ = [
     "AttributionConfig",
+    "ClientTlsConfig",
     "Config",
     "ExporterConfig",
     "GrpcReceiverConfig",
@@ -45,6 +47,7 @@ __all__ = [
     "RedactionConfig",
     "RetryConfig",
     "Secret",
+    "ServerTlsConfig",
     "ShutdownConfig",
     "TelemetryConfig",
     "WorkerRuleConfig",

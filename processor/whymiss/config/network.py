@@ -13,6 +13,7 @@ from typing import Literal
 from ..errors import ConfigError
 from .endpoints import OtlpProtocol, check_listener, check_otlp
 from .kinds import MIB, Bytes, Count, Seconds, SecondsAboveZero, Secret, Section
+from .security import ClientTlsConfig, ServerTlsConfig, check_tokens
 
 
 class GrpcReceiverConfig(Section, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class GrpcReceiverConfig(Section, frozen=True, kw_only=True):
     """Where to listen, ``host:port``. Default ``127.0.0.1:4317``; port 0 takes a free one; null is off."""
     max_receive_bytes: Bytes = 4 * MIB
     """Largest request, in bytes. Default 4 MiB, the most that OTLP asks a server to take; not zero."""
+    tls: ServerTlsConfig | None = None
+    """Certificates. Default null: plain text."""
 
     def __post_init__(self) -> None:
         check_listener("endpoint", self.endpoint)
@@ -34,6 +37,8 @@ class HttpReceiverConfig(Section, frozen=True, kw_only=True):
     """Where to listen, ``host:port``. Default ``127.0.0.1:4318``; port 0 takes a free one; null is off."""
     max_body_bytes: Bytes = 64 * MIB
     """Largest body, in bytes, both as sent and after decompression. Default 64 MiB; not zero."""
+    tls: ServerTlsConfig | None = None
+    """Certificates. Default null: plain text."""
 
     def __post_init__(self) -> None:
         check_listener("endpoint", self.endpoint)
@@ -46,8 +51,12 @@ class ReceiversConfig(Section, frozen=True, kw_only=True):
     """OTLP over gRPC."""
     http: HttpReceiverConfig = HttpReceiverConfig()
     """OTLP over HTTP."""
+    bearer_tokens: tuple[Secret, ...] = ()
+    """Tokens that senders may show as ``Authorization: Bearer …``, over both; several while one is being rotated.
+    Default none: whoever reaches us may send."""
 
     def __post_init__(self) -> None:
+        check_tokens(self.bearer_tokens)
         if self.grpc.endpoint is None and self.http.endpoint is None:
             raise ConfigError("http.endpoint", "is null like grpc.endpoint; one of them must listen")
 
@@ -78,6 +87,8 @@ class ExporterConfig(Section, frozen=True, kw_only=True):
     """With gRPC ``host:port``, with or without a scheme; with HTTP a URL to which ``/v1/traces`` is added. No default."""
     insecure: bool = False
     """Whether gRPC goes without TLS. Default false. With HTTP the URL's scheme decides, and this stays false."""
+    tls: ClientTlsConfig | None = None
+    """Certificates towards the next hop. Default null: with TLS the system's authorities are trusted."""
     headers: Mapping[str, Secret] = {}
     """Headers (gRPC: metadata) sent with each request; their values are secrets. Default none."""
     compression: Literal["none", "gzip"] = "gzip"
@@ -97,6 +108,8 @@ class ExporterConfig(Section, frozen=True, kw_only=True):
             raise ConfigError("insecure", "is for grpc; with http/protobuf the endpoint's scheme decides")
         if self.protocol == "grpc" and scheme == "http" and not self.insecure:
             raise ConfigError("insecure", "must be true for an http:// endpoint; without it gRPC uses TLS")
+        if self.tls is not None and (self.insecure or scheme == "http"):
+            raise ConfigError("tls", "is for an endpoint with TLS: https://, or gRPC with insecure false")
         if scheme == "https" and self.insecure:
             raise ConfigError("insecure", "must be false for an https:// endpoint")
         for name in self.headers:

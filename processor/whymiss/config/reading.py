@@ -85,6 +85,9 @@ def _value(kind: inspect.Type, node: Node, key: str) -> object:
             if not isinstance(node, Listing):
                 raise at_line(key, "must be a list", node.line)
             return tuple(_value(kind.item_type, item, below(key, at)) for at, item in enumerate(node.items))
+        case inspect.UnionType(types=(inspect.StructType() as section, inspect.NoneType())):
+            absent = isinstance(node, Scalar) and node.text is None
+            return None if absent else _section(section, node, key)
         case _:
             if not isinstance(node, Scalar):
                 raise at_line(key, "must be a single value", node.line)

@@ -50,3 +50,6 @@ WRONG_CODING = Answer(
     "coding", grpc.StatusCode.UNIMPLEMENTED, 400, "compress with gzip, deflate or zstd, or not at all"
 )
 TOO_SLOW = Answer("too_slow", grpc.StatusCode.UNAVAILABLE, 503, "the body did not arrive in time", 1.0)
+UNAUTHENTICATED = Answer(
+    "unauthenticated", grpc.StatusCode.UNAUTHENTICATED, 401, "show one of receivers.bearer_tokens as a bearer token"
+)

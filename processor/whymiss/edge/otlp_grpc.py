@@ -8,7 +8,8 @@ import grpc
 import grpc.aio
 
 from ..wire.json_out import export_response, retry_delay_bytes, status_details_bytes
-from .answers import answer_to
+from .answers import UNAUTHENTICATED, answer_to
+from .security import OPEN, Doorkeeper, grpc_server_credentials
 from .services import SERVICES
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _CONNECTION_GRACE_MS = 60_000
 class GrpcReceiver:
     """Serves the three Export methods on one address. Compression by gzip and deflate is gRPC's own."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is by keyword has a default
         self,
         endpoint: str,
         settings: GrpcReceiverConfig,
@@ -38,7 +39,12 @@ class GrpcReceiver:
         *,
         grace_seconds: float = 1.0,
         ping_interval_ms: int = PING_INTERVAL_MS,
+        doorkeeper: Doorkeeper = OPEN,
     ) -> None:
+        self._doorkeeper = doorkeeper
+        self._credentials = (
+            None if settings.tls is None else grpc_server_credentials(settings.tls, "receivers.grpc.tls")
+        )
         self._grace_seconds = grace_seconds
         self._endpoint = endpoint
         self._intake = intake
@@ -64,7 +70,10 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
         try:
-            self.port = self._server.add_insecure_port(self._endpoint)
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(self._endpoint)
+            else:
+                self.port = self._server.add_secure_port(self._endpoint, self._credentials)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._endpoint}") from error
         await self._server.start()
@@ -75,6 +84,9 @@ class GrpcReceiver:
 
     def _export(self, signal: Signal) -> Callable[[bytes, grpc.aio.ServicerContext[bytes, bytes]], Awaitable[bytes]]:
         async def export(body: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            if not self._doorkeeper.admits(dict(context.invocation_metadata() or ()).get("authorization")):
+                self._intake.count_refused("grpc", signal, UNAUTHENTICATED.reason)
+                await _refuse(context, UNAUTHENTICATED)
             try:
                 accepted = await self._intake.accept("grpc", signal, body)
             except Exception as error:

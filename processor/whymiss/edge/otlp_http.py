@@ -14,6 +14,7 @@ from ..wire.json_in import logs_from_json, metrics_from_json, traces_from_json
 from ..wire.json_out import export_response, status_body
 from . import answers
 from .inflate import CODINGS, inflate
+from .security import OPEN, Doorkeeper, server_context
 from .services import PATHS
 
 if TYPE_CHECKING:
@@ -73,8 +74,16 @@ class HttpReceiver:
     """Serves ``POST /v1/{traces,metrics,logs}`` on one address."""
 
     def __init__(
-        self, endpoint: str, settings: HttpReceiverConfig, intake: Intake, *, grace_seconds: float = 1.0
+        self,
+        endpoint: str,
+        settings: HttpReceiverConfig,
+        intake: Intake,
+        *,
+        grace_seconds: float = 1.0,
+        doorkeeper: Doorkeeper = OPEN,
     ) -> None:
+        self._doorkeeper = doorkeeper
+        self._tls = None if settings.tls is None else server_context(settings.tls, "receivers.http.tls")
         self._address = urlsplit(f"//{endpoint}")
         self._bytes_max = settings.max_body_bytes
         self._budget = _Budget(_BODIES_MAX * settings.max_body_bytes)
@@ -87,7 +96,7 @@ class HttpReceiver:
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._address.hostname, self._address.port or 0).start()
+        await web.TCPSite(self._runner, self._address.hostname, self._address.port or 0, ssl_context=self._tls).start()
         self.port = self._runner.addresses[0][1]
 
     @property
@@ -116,6 +125,8 @@ class HttpReceiver:
         return _refused(answer, as_json=as_json)
 
     async def _accept(self, request: web.BaseRequest, signal: Signal, *, as_json: bool) -> web.StreamResponse:
+        if not self._doorkeeper.admits(request.headers.get("Authorization")):
+            raise _Refusal(answers.UNAUTHENTICATED)
         if request.method != "POST":
             raise _Refusal(answers.WRONG_METHOD)
         if not as_json and request.content_type != _PROTOBUF:
@@ -173,6 +184,8 @@ def _refused(answer: Answer, *, as_json: bool) -> web.Response:
     headers = {"Content-Type": _JSON if as_json else _PROTOBUF}
     if answer.retry_seconds is not None:
         headers["Retry-After"] = str(max(1, round(answer.retry_seconds)))
+    if answer is answers.UNAUTHENTICATED:
+        headers["WWW-Authenticate"] = "Bearer"
     if answer is answers.WRONG_METHOD:
         headers["Allow"] = "POST"
     body = status_body(answer.number, answer.message, retry_seconds=answer.retry_seconds, as_json=as_json)

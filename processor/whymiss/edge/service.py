@@ -23,6 +23,7 @@ from .intake import Intake
 from .kv_events import KvListener
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
+from .security import Doorkeeper
 from .telemetry import MetricsServer, OtlpMetricsPush, own_resource, resident_bytes
 from .transports import connect
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..config import Config
-    from ..measures import MetricSnapshot
+    from ..measures import Measures, MetricSnapshot
     from .intake import Core
     from .telemetry import Temporality
 
@@ -122,16 +123,26 @@ class Service:
     async def _start_receivers(self, stack: AsyncExitStack, intake: Intake) -> None:
         settings = self._config.receivers
         grace_seconds = self._config.shutdown.deadline_seconds * _RECEIVERS_SHARE
+        doorkeeper = Doorkeeper(settings.bearer_tokens)
         if settings.grpc.endpoint is not None:
-            grpc = GrpcReceiver(settings.grpc.endpoint, settings.grpc, intake, grace_seconds=grace_seconds)
+            grpc = GrpcReceiver(
+                settings.grpc.endpoint, settings.grpc, intake, grace_seconds=grace_seconds, doorkeeper=doorkeeper
+            )
             stack.push_async_callback(grpc.stop)
             await grpc.start()
             self.grpc_port = grpc.port
         if settings.http.endpoint is not None:
-            http = HttpReceiver(settings.http.endpoint, settings.http, intake, grace_seconds=grace_seconds)
+            http = HttpReceiver(
+                settings.http.endpoint, settings.http, intake, grace_seconds=grace_seconds, doorkeeper=doorkeeper
+            )
             stack.push_async_callback(http.stop)
             await http.start()
             self.http_port = http.port
+
+    @property
+    def measures(self) -> Measures:
+        """What the service counts."""
+        return self._core.measures
 
     def _collect(self, reader: str | None) -> tuple[MetricSnapshot, ...]:
         self._fan_out.gauge()

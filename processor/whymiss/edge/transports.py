@@ -17,6 +17,7 @@ import opentelemetry.sdk.version
 from .. import __version__
 from .delivery import Deferred, Delivered, Refused
 from .replies import read_bare_delay_seconds, read_partial_success, read_status_delay_seconds
+from .security import client_context, grpc_channel_credentials
 from .services import METHODS, PATHS
 
 if TYPE_CHECKING:
@@ -70,9 +71,12 @@ class GrpcTransport:
         if settings.insecure:
             self._channel = grpc.aio.insecure_channel(settings.target, _CHANNEL_OPTIONS, compression)
         else:
-            self._channel = grpc.aio.secure_channel(
-                settings.target, grpc.ssl_channel_credentials(), _CHANNEL_OPTIONS, compression
+            credentials = (
+                grpc.ssl_channel_credentials()
+                if settings.tls is None
+                else grpc_channel_credentials(settings.tls, "exporters.*.tls")
             )
+            self._channel = grpc.aio.secure_channel(settings.target, credentials, _CHANNEL_OPTIONS, compression)
         self._calls: Mapping[Signal, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {
             signal: self._channel.unary_unary(method) for signal, method in METHODS.items()
         }
@@ -118,7 +122,9 @@ class HttpTransport:
         self._session = aiohttp.ClientSession(
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=settings.timeout_seconds),
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=True if settings.tls is None else client_context(settings.tls, "exporters.*.tls")
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
