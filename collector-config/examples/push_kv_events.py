@@ -3,6 +3,7 @@
 
 Needs grpcio, protobuf and the schema: `pip install whymiss`, or generate `kv_push_pb2` from
 `proto/whymiss/wire/kv_push.proto` for any language.
+A bearer token, where whymiss asks for one, comes from WHYMISS_TOKEN.
 
   push_kv_events.py batch --worker engine-0 --seq 0 --stored 11,12 --tokens 1,2,3,4 --block-size 2
   push_kv_events.py batch --worker engine-0 --seq 1 --removed 12
@@ -13,8 +14,9 @@ Needs grpcio, protobuf and the schema: `pip install whymiss`, or generate `kv_pu
 from __future__ import annotations
 
 import argparse
+import os  # noqa: TID251 - an example is part of the world
 import sys
-import time  # noqa: TID251 - an example is part of the world
+import time  # noqa: TID251
 from collections.abc import Sequence
 
 import grpc  # noqa: TID251
@@ -88,7 +90,9 @@ def push(channel: grpc.Channel, given: argparse.Namespace) -> PushResponse:
     call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
         f"{SERVICE}/{'Snapshot' if given.what == 'snapshot' else 'Push'}"
     )
-    return PushResponse.FromString(call(request.SerializeToString(), timeout=10))
+    token = os.environ.get("WHYMISS_TOKEN")
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    return PushResponse.FromString(call(request.SerializeToString(), timeout=10, metadata=metadata))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -35,8 +35,12 @@ class Server:
     def __init__(self, core: Pipeline | PassingCore) -> None:
         self.core = core
         self.taken = 0
-        self.server = grpc.aio.server(handlers=[kv_push_service(core, self._count)])
+        self.admitted: str | None = None
+        self.server = grpc.aio.server(handlers=[kv_push_service(core, self._count, self._admit)])
         self.target = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+
+    def _admit(self, authorization: str | bytes | None) -> bool:
+        return self.admitted is None or authorization == self.admitted
 
     def _count(self) -> None:
         self.taken += 1
@@ -119,6 +123,21 @@ async def test_a_stream_goes_on_after_a_batch_that_cannot_be_read() -> None:
     assert [(answer.seq, name_of(answer)) for answer in answers] == [
         (0, "OUTCOME_APPLIED"), (0, "OUTCOME_BAD"), (1, "OUTCOME_BAD"), (1, "OUTCOME_APPLIED"),
     ]  # fmt: skip
+
+
+@looped
+async def test_whoever_is_not_admitted_pushes_nothing() -> None:
+    async with serving() as (server, channel):
+        server.admitted = "Bearer right"
+        for pushing in (call(channel, PUSH, push(0)), call(channel, SNAPSHOT, b""), stream(channel, push(0))):
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await pushing
+            assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert counted(server.core.measures, "whymiss.receiver.refused_requests", reason="unauthenticated") == 3
+        assert server.taken == 0
+        unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(PUSH)
+        await unary(push(0), metadata=(("authorization", "Bearer right"),))
+        assert server.taken == 1
 
 
 @looped

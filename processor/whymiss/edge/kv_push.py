@@ -35,9 +35,14 @@ SNAPSHOT = f"/{SERVICE}/Snapshot"
 _log = Log("kv_push")
 
 
-def kv_push_service(core: Core, taken: Callable[[], None]) -> grpc.GenericRpcHandler:
-    """Make the service, for the server that OTLP has. ``taken`` is called after each batch that was taken."""
-    pushes = KvPushes(core, taken)
+def kv_push_service(
+    core: Core, taken: Callable[[], None], admits: Callable[[str | bytes | None], bool] = lambda _: True
+) -> grpc.GenericRpcHandler:
+    """Make the service, for the server that OTLP has.
+
+    ``taken`` is called after each batch that was taken, and ``admits`` is asked of each call's ``authorization``.
+    """
+    pushes = KvPushes(core, taken, admits)
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
@@ -51,9 +56,10 @@ def kv_push_service(core: Core, taken: Callable[[], None]) -> grpc.GenericRpcHan
 class KvPushes:
     """The three methods, over encoded messages."""
 
-    def __init__(self, core: Core, taken: Callable[[], None]) -> None:
+    def __init__(self, core: Core, taken: Callable[[], None], admits: Callable[[str | bytes | None], bool]) -> None:
         self._core = core
         self._taken = taken
+        self._admits = admits
 
     async def push(self, body: bytes, context: Context) -> bytes:
         """Take one batch."""
@@ -65,23 +71,33 @@ class KvPushes:
 
     async def push_stream(self, bodies: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         """Take batches, and answer each; one that cannot be read is answered too."""
+        await self._require_admission(context)
         async for body in bodies:
             seq = 0
             try:
                 pushed = read_push(body)
                 seq = pushed.seq
-                yield self._take(pushed)
+                answer = self._take(pushed)
             except BadInput as error:
                 self._refused(error)
-                yield push_response(seq, "bad")
+                answer = push_response(seq, "bad")
             except Exception as error:
                 await _refuse(context, self._refused(error))
+            yield answer
 
     async def _answer(self, read: Callable[[bytes], Pushed], body: bytes, context: Context) -> bytes:
+        await self._require_admission(context)
         try:
             return self._take(read(body))
         except Exception as error:
             await _refuse(context, self._refused(error))
+
+    async def _require_admission(self, context: Context) -> None:
+        if not self._admits(dict(context.invocation_metadata() or ()).get("authorization")):
+            self._count_refused("unauthenticated")
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "show one of receivers.bearer_tokens as a bearer token"
+            )
 
     def _take(self, pushed: Pushed) -> bytes:
         outcome = self._hand_in(pushed)
@@ -105,15 +121,18 @@ class KvPushes:
 
     def _refused(self, error: Exception) -> Answer:
         answer = answer_to(error)
-        self._core.measures.count(
-            "whymiss.receiver.refused_requests", transport="grpc", signal="kv_events", reason=answer.reason
-        )
+        self._count_refused(answer.reason)
         if isinstance(error, BadInput):
             _log.warning("a push was refused", error=error)
         else:
             _log.error("a stage failed on a push", error=error)
             self._core.measures.count("whymiss.stage.failures", stage="ledger", error_type=type(error).__name__)
         return answer
+
+    def _count_refused(self, reason: str) -> None:
+        self._core.measures.count(
+            "whymiss.receiver.refused_requests", transport="grpc", signal="kv_events", reason=reason
+        )
 
 
 async def _refuse(context: Context, answer: Answer) -> NoReturn:
