@@ -112,7 +112,6 @@ def test_a_list_of_publishers_is_read() -> None:
         ("- tcp://e:1", "[0]: must hold keys of its own (line 1)"),
         ("[{endpoint: 'tcp://e:1'}, {endpoint: 'tcp://e:1'}]",
          "[1].endpoint: the same endpoint and topic as [0]"),
-        ("- [", "not YAML: did not find expected node content (line 2)"),
     ],
 )  # fmt: skip
 def test_a_broken_list_is_told_with_the_users_key(text: str, message: str) -> None:

@@ -37,6 +37,10 @@ kv_events:
   sources:
   - {endpoint: "tcp://engine-0:5557", worker: engine-0, rank: 0, replay_endpoint: "tcp://engine-0:5558", kv_connector: true}
   - {endpoint: "tcp://*:5560", bind: true, topic: kv@, model: m, hash_family: sha256}
+  - {endpoint: "tcp://engine-1:5557", ranks: 2, default_worker: engine-1}
+  discovery:
+  - {dns: "engines:5557", refresh_seconds: 30s, replay_port: 5558, ranks: 2, topic: kv@, worker: w, model: m, kv_connector: true, hash_family: h}
+  - {file: /etc/whymiss/engines.yaml}
   silence_seconds: 2m
 ledger: {window_seconds: 2h, bytes_max: 4GiB, token_digests: false}
 workers:
@@ -170,7 +174,7 @@ def test_an_unknown_key_is_named_at_any_depth(section: tuple[str | int, ...], na
     ("text", "message"),
     [
         ("join: {hold_second: 1}", "join.hold_second: unknown key; did you mean join.hold_seconds? (line 1)"),
-        ("\nfoo: 1", "foo: unknown key; known here: attribution, exporters, health, join, kv_events, ledger, measures, receivers, redaction, shutdown, telemetry, workers (line 2)"),
+        ("\nfoo: 1", "foo: unknown key; known here: attribution, exporters, health, join, kv_events, ledger, measures, receivers, redaction, shutdown, spool, telemetry, workers (line 2)"),
         ("jion: 1", "jion: unknown key; did you mean join? (line 1)"),
         ("exporters: {a: {}}", "exporters.a.endpoint: must be given (line 1)"),
         ("exporters:\n  a:\n", "exporters.a.endpoint: must be given (line 2)"),
