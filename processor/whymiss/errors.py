@@ -30,9 +30,14 @@ class BadInput(Exception):
 
 
 class Overloaded(Exception):
-    """Try again later; ``limit_key`` is the configuration key whose limit was reached."""
+    """Try again later; ``limit_key`` is the configuration key whose limit was reached.
 
-    def __init__(self, problem: str, *, limit_key: str, retry_after_seconds: float = 1.0) -> None:
-        super().__init__(f"{problem} (raise {limit_key})")
+    ``remedy`` says what to do where raising the limit is not it.
+    """
+
+    def __init__(
+        self, problem: str, *, limit_key: str, retry_after_seconds: float = 1.0, remedy: str | None = None
+    ) -> None:
+        super().__init__(f"{problem} ({remedy or f'raise {limit_key}'})")
         self.limit_key = limit_key
         self.retry_after_seconds = retry_after_seconds

@@ -17,6 +17,7 @@ from .network import (
 )
 from .reading import parse, parse_sources
 from .security import ClientTlsConfig, ServerTlsConfig
+from .spool import SpoolConfig
 from .stages import (
     AttributionConfig,
     JoinConfig,
@@ -49,6 +50,7 @@ __all__ = [
     "Secret",
     "ServerTlsConfig",
     "ShutdownConfig",
+    "SpoolConfig",
     "TelemetryConfig",
     "WorkerRuleConfig",
     "WorkersConfig",

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from .kinds import Secret, Section
 from .kv_events import KvEventsConfig
 from .network import ExporterConfig, HealthConfig, ReceiversConfig, TelemetryConfig
+from .spool import SpoolConfig
 from .stages import (
     AttributionConfig,
     JoinConfig,
@@ -55,6 +56,8 @@ class Config(Section, frozen=True, kw_only=True):
     """Liveness and readiness."""
     shutdown: ShutdownConfig = ShutdownConfig()
     """How the service stops."""
+    spool: SpoolConfig = SpoolConfig()
+    """What is on disk before it is acknowledged."""
 
     @classmethod
     def default(cls) -> Self:
@@ -64,6 +67,7 @@ class Config(Section, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self._check_listeners()
         self._check_exporters()
+        self._check_spool()
         self._check_workers()
 
     def _check_listeners(self) -> None:
@@ -93,6 +97,16 @@ class Config(Section, frozen=True, kw_only=True):
                 raise ConfigError(f"{key}.queue_bytes_max", "must not be below receivers.http.max_body_bytes")
             if exporter.target in {receivers.grpc.endpoint, receivers.http.endpoint}:
                 raise ConfigError(f"{key}.endpoint", "is a receiver of this service: spans would go round")
+
+    def _check_spool(self) -> None:
+        if self.spool.directory is None:
+            return
+        receivers = self.receivers
+        # A request that never fits would be refused, and sent again, for ever.
+        if receivers.grpc.endpoint and self.spool.bytes_max <= receivers.grpc.max_receive_bytes:
+            raise ConfigError("spool.bytes_max", "must exceed receivers.grpc.max_receive_bytes")
+        if receivers.http.endpoint and self.spool.bytes_max <= receivers.http.max_body_bytes:
+            raise ConfigError("spool.bytes_max", "must exceed receivers.http.max_body_bytes")
 
     def _check_workers(self) -> None:
         sole = self.workers.sole_source

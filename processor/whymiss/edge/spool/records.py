@@ -1,0 +1,134 @@
+"""The bytes of a segment: a header, then records until the end. Nothing here knows files.
+
+A segment is ``magic, first sequence, CRC``; a record is ``length, sequence, signal, CRC, body``, little-endian.
+Sequence numbers rise by one from record to record and from segment to segment, so that what is missing can
+be counted, and nothing that merely looks like a record is taken for one. What has been settled stands in a
+file of its own beside the segment: sequence numbers, each with a CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import msgspec
+
+from ...redaction import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
+
+_MAGIC: Final = b"WMSPOOL1"
+_HEADER: Final = struct.Struct("<8sQI")
+_RECORD: Final = struct.Struct("<IQBI")
+_CHECKED: Final = struct.Struct("<IQB")
+_SETTLED: Final = struct.Struct("<QI")
+
+HEADER_BYTES: Final = _HEADER.size
+RECORD_BYTES: Final = _RECORD.size
+"""What a record costs beside its body."""
+SETTLED_BYTES: Final = _SETTLED.size
+BODY_BYTES_MAX: Final = (1 << 32) - 1
+
+_NUMBERS: Final = {Signal.TRACES: 1, Signal.METRICS: 2, Signal.LOGS: 3}
+_SIGNALS: Final = {number: signal for signal, number in _NUMBERS.items()}
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One accepted request, as it came."""
+
+    sequence: int
+    signal: Signal
+    body: bytes
+
+
+class Damage(StrEnum):
+    """Why the reading of a segment ended before its end."""
+
+    TORN = "torn"
+    """It breaks off inside a record, as after a crash in the middle of a write."""
+    CORRUPT = "corrupt"
+    """Bytes are there, and they are not what was written."""
+
+
+def encode_header(first: int) -> bytes:
+    """Begin a segment whose first record has this sequence number."""
+    return _HEADER.pack(_MAGIC, first, crc32(_MAGIC + first.to_bytes(8, "little")))
+
+
+def encode_prefix(sequence: int, signal: Signal, body: bytes) -> bytes:
+    """Write what stands before a record's body."""
+    number = _NUMBERS[signal]
+    check = crc32(body, crc32(_CHECKED.pack(len(body), sequence, number)))
+    return _RECORD.pack(len(body), sequence, number, check)
+
+
+def encode_settled(sequences: Iterable[int]) -> bytes:
+    """Write sequence numbers that need not be replayed."""
+    return b"".join(_SETTLED.pack(one, crc32(one.to_bytes(8, "little"))) for one in sequences)
+
+
+def decode_settled(content: bytes) -> set[int]:
+    """Read sequence numbers that need not be replayed; a damaged entry says nothing, and costs a duplicate."""
+    whole = len(content) - len(content) % SETTLED_BYTES
+    return {
+        sequence
+        for sequence, check in _SETTLED.iter_unpack(content[:whole])
+        if check == crc32(sequence.to_bytes(8, "little"))
+    }
+
+
+class Reader:
+    """Iterates over the records of one segment, up to its end or its first damage.
+
+    It holds one record at a time. ``first`` is the sequence number that the segment is known to begin with;
+    ``size`` is that of the file, so that a damaged length asks for no memory.
+    """
+
+    def __init__(self, file: BinaryIO, size: int, first: int) -> None:
+        self._file = file
+        self._size = size
+        self._first = first
+        self.next_sequence = first
+        self.damage: Damage | None = None
+        """Set where the reading ended early."""
+        self.sound_bytes = 0
+        """Bytes from the beginning that are sound."""
+
+    def __iter__(self) -> Iterator[Record]:
+        header = self._file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            self.damage = Damage.TORN
+            return
+        if header != encode_header(self._first):
+            self.damage = Damage.CORRUPT
+            return
+        self.sound_bytes = HEADER_BYTES
+        while (record := self._read()) is not None:
+            self.sound_bytes += RECORD_BYTES + len(record.body)
+            self.next_sequence += 1
+            yield record
+
+    def _read(self) -> Record | None:
+        prefix = self._file.read(RECORD_BYTES)
+        if not prefix:
+            return None
+        # After a power failure a file may be as long as it should be, and hold zeros.
+        if len(prefix) < RECORD_BYTES or not any(prefix):
+            self.damage = Damage.TORN
+            return None
+        length, sequence, number, check = _RECORD.unpack(prefix)
+        if sequence != self.next_sequence or number not in _SIGNALS:
+            self.damage = Damage.CORRUPT
+            return None
+        if length > self._size - self.sound_bytes - RECORD_BYTES:
+            self.damage = Damage.TORN
+            return None
+        body = self._file.read(length)
+        if check != crc32(body, crc32(_CHECKED.pack(length, sequence, number))):
+            self.damage = Damage.CORRUPT
+            return None
+        return Record(sequence, _SIGNALS[number], body)
