@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..model import Attribute, Envelope, ResourceIdentity, Role, Span
+from ..model import Attribute, EngineRequest, Envelope, Evidenced, GatewayUsage, ResourceIdentity, Role, Span
 from ..wire.fields import SpanFields, read_span
-from . import contract, vllm
+from . import aibrix, contract, dynamo, gateways, llmd, lmcache, production_stack, prompts, sglang, smg, vllm
 from .claim import Dialect
 from .values import count, text
 
-DIALECTS: tuple[Dialect, ...] = (vllm.REQUEST, vllm.PROBE, contract.LOOKUP, contract.ROUTE, contract.OFFLOAD)
+DIALECTS: tuple[Dialect, ...] = (
+    *(vllm.REQUEST, vllm.PROBE, contract.LOOKUP, contract.ROUTE, contract.OFFLOAD),
+    *(sglang.REQUEST, sglang.TRANSFER),
+    *(llmd.MATCH, llmd.PICK, llmd.DISAGGREGATION, llmd.PREFILL, llmd.PREFILL_FAILURE, llmd.DECODE, llmd.PEER),
+    *(dynamo.KV_ROUTE, dynamo.ROUTE, dynamo.PREFILL, dynamo.DECODE, dynamo.ENGINE),
+    production_stack.ROUTE,
+    *(smg.ROUTE, smg.PREFILL, smg.DECODE),
+    *(aibrix.ADDRESS, aibrix.POD),
+    gateways.USAGE,
+    *(lmcache.REQUEST, lmcache.LOOKUP, lmcache.RETRIEVE, lmcache.TIMEOUT),
+    prompts.SALT,
+)
 
 # A span that several dialects read is, to the join, what the first of these says.
 _RANKING = (Role.ENGINE, Role.LOOKUP, Role.OFFLOAD, Role.ROUTER, Role.GATEWAY)
@@ -32,10 +43,9 @@ def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: 
     Raises ``BadInput`` when the span cannot be parsed.
     """
     fields = read_span(raw)
-    claimed = [(dialect, said) for dialect in dialects if (said := dialect.read(fields)) is not None]
+    claimed = said_by(fields, dialects)
     if not claimed:
         return None
-    claimed.sort(key=lambda pair: _RANKING.index(pair[0].role))
     leader = claimed[0][0]
     return Span(
         raw=raw,
@@ -49,11 +59,27 @@ def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: 
         trace_state=fields.trace_state,
         role=leader.role,
         dialect=leader.name,
-        says=tuple(said for _, said in claimed),
+        says=tuple(said for _, said in claimed if said is not None),
         resource=resource,
         linked_trace_ids=_links(fields),
-        sensitive=tuple(name for dialect, _ in claimed for name in dialect.sensitive),
+        sensitive=_union(dialect.sensitive for dialect, _ in claimed),
+        digested=_union(dialect.digested for dialect, _ in claimed),
     )
+
+
+def said_by(fields: SpanFields, dialects: Iterable[Dialect]) -> list[tuple[Dialect, Evidenced | None]]:
+    """What each dialect that claims a span says, the leading one first; ``None``: it only guards an attribute."""
+    claimed = [
+        (dialect, said) for dialect in dialects if (said := dialect.read(fields)) is not None or dialect.guards(fields)
+    ]
+    if any(isinstance(said, EngineRequest) for _, said in claimed):
+        # An engine's own count is not told again as a gateway's.
+        claimed = [pair for pair in claimed if not isinstance(pair[1], GatewayUsage)]
+    return sorted(claimed, key=lambda pair: (pair[1] is None, _RANKING.index(pair[0].role)))
+
+
+def _union(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in several for name in names))
 
 
 def _links(fields: SpanFields) -> tuple[bytes, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ..model import Attribute
 
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
+_RANK = re.compile(r"(.+)-rank-(\d{1,4})", re.DOTALL)
 _HEX_LENGTHS = frozenset({16, 32, 64})
 _U64 = (1 << 64) - 1
 
@@ -51,6 +52,26 @@ def seconds(value: Attribute) -> float | None:
     """A duration in seconds that is not negative."""
     number = real(value)
     return number if number is not None and number >= 0 else None
+
+
+def milliseconds(value: Attribute) -> float | None:
+    """A duration in milliseconds that is not negative, in seconds."""
+    number = seconds(value)
+    return None if number is None else number / 1000
+
+
+def u64_name(value: Attribute) -> str | None:
+    """The decimal name of an unsigned 64-bit id; OTLP's integers are signed, so a large one comes negative."""
+    number = integer(value)
+    if number is None or not -(1 << 63) <= number <= _U64:
+        return None
+    return str(number & _U64)
+
+
+def ranked(name: str) -> tuple[str, int | None]:
+    """A worker's name without ``-rank-N``, and that data-parallel rank."""
+    found = _RANK.fullmatch(name)
+    return (found[1], int(found[2])) if found is not None else (name, None)
 
 
 def text(value: Attribute) -> str | None:

@@ -1,37 +1,109 @@
-"""Cut a log request into records as bytes, and put records together into a request.
+"""Cut a log request into records as bytes, read one, and put records together again.
 
-Log requests have the form of trace requests: the same field numbers all the way down to the record.
+A log request nests resources, scopes and records under the field numbers that a trace request gives to
+resources, scopes and spans (opentelemetry-proto ``logs/v1/logs.proto``), so ``split`` does the cutting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
 
 from ..errors import BadInput
-from ..model import Envelope
-from .split import assemble, split
+from ..model import Attribute, Envelope
+from .encode import delimited, varint
+from .fields import read_span
+from .scan import Field, fields, read_varint
+from .shallow_pb2 import KeyValue
+from .split import Group, assemble, split
+
+# Field numbers of LogRecord times 8, plus the wire type.
+_TIME = 1 * 8 + 1
+_ATTRIBUTE = 6 * 8 + 2
+_DROPPED = 7 * 8
+_TRACE_ID = 9 * 8 + 2
+_SPAN_ID = 10 * 8 + 2
+_OBSERVED = 11 * 8 + 1
+_SPAN_ATTRIBUTE = b"\x4a"
+_UINT32_MAX = (1 << 32) - 1
 
 
-class LogGroup(NamedTuple):
-    """The records of one resource and scope, in the order in which they came."""
+class LogFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dialect may ask of a log record. Absent fields hold protobuf's default."""
 
-    envelope: Envelope
-    records: list[bytes]
+    unix_nanos: int = 0
+    """The record's own time, else when it was observed."""
+    trace_id: bytes = b""
+    span_id: bytes = b""
+    attributes: dict[str, Attribute]
 
 
-def split_logs(body: bytes) -> list[LogGroup]:
-    """Cut an encoded ``ExportLogsServiceRequest`` into its records; whether one is well-formed is not looked at.
+def split_logs(body: bytes) -> list[Group]:
+    """Cut an encoded ``ExportLogsServiceRequest`` into its records, on the terms of ``split``.
 
     Raises:
         BadInput: the bytes are no such request.
     """
     try:
-        return [LogGroup(group.envelope, group.spans) for group in split(body)]
+        return split(body)
     except BadInput:
         raise BadInput("not an OTLP log request") from None
 
 
 def assemble_logs(groups: Iterable[tuple[Envelope, Sequence[bytes]]]) -> bytes:
-    """Encode records and the envelopes they came in; no records yield no bytes, which is an empty request."""
+    """Encode records and the envelopes they came in as an ``ExportLogsServiceRequest``."""
     return assemble(groups)
+
+
+def read_log(raw: bytes) -> LogFields:
+    """Read one encoded ``LogRecord``.
+
+    Raises:
+        BadInput: the bytes are no log record.
+    """
+    times: dict[int, int] = {}
+    ids: dict[int, bytes] = {}
+    attributes: list[bytes] = []
+    for tag, _, value, end in fields(raw):
+        if tag in {_TIME, _OBSERVED}:
+            times[tag] = int.from_bytes(raw[value:end], "little")
+        elif tag in {_TRACE_ID, _SPAN_ID}:
+            ids[tag] = raw[value:end]
+        elif tag == _ATTRIBUTE:
+            attributes.append(delimited(_SPAN_ATTRIBUTE, raw[value:end]))
+    return LogFields(
+        unix_nanos=times.get(_TIME) or times.get(_OBSERVED) or 0,
+        trace_id=ids.get(_TRACE_ID, b""),
+        span_id=ids.get(_SPAN_ID, b""),
+        # A record's attributes are encoded as a span's are.
+        attributes=read_span(b"".join(attributes)).attributes,
+    )
+
+
+def without_attributes(raw: bytes, names: Collection[str]) -> bytes:
+    """Take attributes out of an encoded ``LogRecord``, count them as dropped, and copy all other bytes.
+
+    Raises:
+        BadInput: the bytes are no log record.
+    """
+    if not any(name.encode() in raw for name in names):
+        return raw
+    kept: list[bytes] = []
+    removed = 0
+    for field in fields(raw):
+        tag, start, _, end = field
+        if tag == _ATTRIBUTE and _key(raw, field) in names:
+            removed += 1
+        else:
+            kept.append(raw[start:end])
+    if removed:
+        # Of a scalar that comes twice the last one counts.
+        before = [read_varint(raw, value)[0] for tag, _, value, _ in fields(raw) if tag == _DROPPED]
+        kept.append(varint(_DROPPED) + varint(min((before[-1] if before else 0) + removed, _UINT32_MAX)))
+    return b"".join(kept)
+
+
+def _key(raw: bytes, field: Field) -> str:
+    _, _, value, end = field
+    return KeyValue.FromString(raw[value:end]).key.decode(errors="replace")
