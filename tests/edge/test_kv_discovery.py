@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from zmq import ZMQError
 
 from tests.edge.cores import counted, measures
 from tests.edge.loops import looped
@@ -49,6 +50,7 @@ class Subscribers:
         self.running: list[KvSourceConfig] = []
         self.started: list[str] = []
         self.unusable: set[str] = set()
+        self.failure: Exception = OSError("unusable")
 
     def subscribe(self, source: KvSourceConfig) -> Follower:
         return Follower(self, source)
@@ -64,7 +66,7 @@ class Follower:
 
     async def start(self) -> None:
         if self._source.endpoint in self._all.unusable:
-            raise OSError("unusable")
+            raise self._all.failure
         assert self._source.endpoint not in self._all.endpoints, "two of one address at a time"
         self._all.running.append(self._source)
         self._all.started.append(self._source.endpoint)
@@ -190,9 +192,10 @@ async def test_what_is_configured_wins_over_what_is_found() -> None:
 
 
 @looped
-async def test_an_address_that_cannot_be_used_is_tried_again() -> None:
+@pytest.mark.parametrize("failure", [OSError("unusable"), ZMQError(24)])
+async def test_an_address_that_cannot_be_used_is_tried_again(failure: Exception) -> None:
     scene = Scene("{discovery: [{dns: 'engines:5557'}]}", Names(engines=["10.0.0.1", "10.0.0.2"]))
-    scene.subscribers.unusable = {"tcp://10.0.0.1:5557"}
+    scene.subscribers.unusable, scene.subscribers.failure = {"tcp://10.0.0.1:5557"}, failure
     async with scene.playing():
         assert scene.subscribers.endpoints == ["tcp://10.0.0.2:5557"]
         scene.subscribers.unusable.clear()

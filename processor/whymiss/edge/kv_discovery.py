@@ -81,6 +81,7 @@ class Discovery:
         ]
         self._running: dict[KvSourceConfig, Subscriber] = {}
         self._refused: set[KvSourceConfig] = set()
+        self._settled: list[tuple[KvSourceConfig, ...]] = []
         self._turn = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -122,6 +123,10 @@ class Discovery:
     async def _settle(self) -> None:
         """Start what is wanted and does not run; stop what runs and is not wanted."""
         async with self._turn:
+            found = [lookup.found for lookup in self._lookups]
+            if found == self._settled and not self._refused:
+                return
+            self._settled = found
             wanted = self._wanted()
             self._refused.intersection_update(wanted)
             # Gone ones first: a changed entry has the address of the one that it replaces.
@@ -144,7 +149,7 @@ class Discovery:
     async def _follow(self, source: KvSourceConfig) -> None:
         try:
             await self._begin(source)
-        except OSError as error:
+        except Exception as error:  # also ZMQ's own, where it has no socket left
             if source not in self._refused:
                 log.error("publisher cannot be followed", error=error, source=source.endpoint)
                 self._refused.add(source)
@@ -157,7 +162,7 @@ class Discovery:
         self._running[source] = subscriber = self._subscribe(source)
         try:
             await subscriber.start()
-        except OSError:
+        except Exception:
             del self._running[source]
             raise
 
