@@ -231,8 +231,7 @@ class _Table:
             return series
         if len(self._series) < self._room:
             labels = tuple((name, value) for name, value in zip(self.labels, key, strict=True) if value)
-            series = self._series[key] = _Series(labels, self._buckets)
-            return series
+            return self._series.setdefault(key, _Series(labels, self._buckets))
         if self._overflow is None:
             self._overflow = _Series(((OVERFLOW, "true"),), self._buckets)
         return self._overflow
