@@ -177,6 +177,7 @@ async def test_a_name_that_never_resolves_does_not_hold_up_the_start() -> None:
     scene = Scene("{sources: [{endpoint: 'tcp://a:1'}], discovery: [{dns: 'engines:5557'}]}", Names(engines=OSError()))
     async with scene.playing():
         assert scene.subscribers.endpoints == ["tcp://a:1"]
+        assert counted(scene.measures, "whymiss.ledger.sources") == 1
         assert scene.failures == 1
 
 

@@ -92,6 +92,7 @@ class Discovery:
         """
         for source in self._fixed:
             await self._begin(source)
+        self._show()
         self._tasks = [asyncio.create_task(self._watch(lookup)) for lookup in self._lookups]
 
     async def stop(self) -> None:
@@ -126,7 +127,6 @@ class Discovery:
             found = [lookup.found for lookup in self._lookups]
             if found == self._settled and not self._refused:
                 return
-            self._settled = found
             wanted = self._wanted()
             self._refused.intersection_update(wanted)
             # Gone ones first: a changed entry has the address of the one that it replaces.
@@ -137,7 +137,11 @@ class Discovery:
             for source in wanted:
                 if source not in self._running:
                     await self._follow(source)
-            self._measures.gauge("whymiss.ledger.sources", len(self._running))
+            self._settled = found
+            self._show()
+
+    def _show(self) -> None:
+        self._measures.gauge("whymiss.ledger.sources", len(self._running))
 
     def _wanted(self) -> Sequence[KvSourceConfig]:
         """What is configured wins over what is found, and what is found first over the rest."""
