@@ -149,5 +149,5 @@ def test_others_leave_as_they_came_and_events_stay_in_order(scopes: list[list[Lo
     assert [one.pushed.seq for one in taken.records] == [one.attributes[1].value.int_value for one in ours]
     assert taken.rejected == ()
     others = [[one.SerializeToString() for one in scope if not one.attributes] for scope in scopes]
-    assert [group.records for group in split_logs(taken.rest)] == [one for one in others if one]
+    assert [group.spans for group in split_logs(taken.rest)] == [one for one in others if one]
     assert MARK.encode() not in taken.rest

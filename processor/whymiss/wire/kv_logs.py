@@ -74,7 +74,7 @@ def take_kv_events(body: bytes) -> KvLogs:
     for group in groups:
         scoped = scope_name(group.envelope) == MARK
         others = []
-        for raw in group.records:
+        for raw in group.spans:
             try:
                 record = _read(raw, scoped=scoped)
             except BadInput as problem:
