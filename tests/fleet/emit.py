@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -182,16 +182,18 @@ class Publisher:
         """A reset."""
         return _CLEARED
 
-    def events(self, operations: Iterable[Operation], prompts: Mapping[int, Prompt]) -> list[bytes]:
-        """A step's operations in their order."""
+    def events(
+        self, operations: Iterable[Operation], prompts: Mapping[int, Prompt], reporting: Container[int]
+    ) -> list[bytes]:
+        """A step's operations in their order; ``reporting`` requests have a session."""
         return [
             _REMOVED[0] + one.key.to_bytes(8, "big") + _REMOVED[1]
             if isinstance(one, Removed)
-            else self.stored(prompts[one.number], one)
+            else self.stored(prompts[one.number], one, session=one.number in reporting)
             for one in operations
         ]
 
-    def stored(self, prompt: Prompt, part: Stored, session: str | None = None) -> bytes:
+    def stored(self, prompt: Prompt, part: Stored, *, session: bool) -> bytes:
         """One ``BlockStored``, as vLLM 0.33 writes it: a map16 however few keys follow."""
         tokens: list[int] = []
         for own in prompt.own[part.start : part.end]:
@@ -209,8 +211,8 @@ class Publisher:
             "group_idx": 0,
             "kv_cache_spec_kind": "full_attention",
         }
-        if session is not None:
-            event["session_id"] = session
+        if session:
+            event["session_id"] = f"session-{prompt.session}"
         encoded = _encode(event)
         assert encoded[0] == 0x80 | len(event), "a map of few keys has one byte before them"
         return b"\xde\x00" + bytes([len(event)]) + encoded[1:]

@@ -103,7 +103,11 @@ class Simulation:
         self._counter = 0
         self._finished: list[tuple[Truth, int, int]] = []
         self._now = EPOCH
-        self._reannounced: set[int] = set()
+        self._reannounced: set[int | None] = set()
+        self._unseen: set[int | None] = set()
+        """Last keys of requests whose end nobody will know of: a store behind one may be of a decode."""
+        self._reporting: set[int] = set()
+        """Requests with a session: it stands on their real stores too."""
 
     def _engine(self, index: int) -> Engine:
         spec = self._spec
@@ -129,10 +133,15 @@ class Simulation:
             self._batch(engine, [], [], self._now + 2 * SECOND)
         while self._leaving:
             yield heapq.heappop(self._leaving)[2]
+        skews = [engine.skew for engine in self._engines]
         for truth, worker, end in sorted(self._finished, key=lambda one: one[0].number):
-            self._world.review(truth, worker, end)
-            if truth.first_key in self._reannounced:
+            self._world.review(truth, worker, end, skews)
+            prompt = self._prompts[truth.number]
+            near = {truth.first_key, prompt.parent(truth.block_index)}
+            if near & self._reannounced:
                 truth.touched.add("reannounced")
+            if near & self._unseen:
+                truth.touched.add("lost")
             yield truth
 
     def _at(self, when: int, happen: Callable[[int], None]) -> None:
@@ -255,7 +264,9 @@ class Simulation:
             return []
         prompt = running.waiting.prompt
         self._reannounced.update(prompt.keys[: running.hits])
-        return [engine.publisher.stored(prompt, Stored(prompt.number, 0, running.hits), session=f"s{prompt.session}")]
+        running.truth.touched.add("reannounced")
+        self._reporting.add(prompt.number)
+        return [engine.publisher.stored(prompt, Stored(prompt.number, 0, running.hits), session=True)]
 
     def _publish(self, engine: Engine, operations: list[Operation], announced: list[bytes], now: int) -> None:
         """Publish what a step did; one that did nothing publishes nothing."""
@@ -267,13 +278,13 @@ class Simulation:
         if engine.unsaid:
             self._router.hear_swept(engine.index, now)
         self._router.hear(engine.index, operations, self._prompts, now)
-        events = [*engine.unsaid, *announced, *engine.publisher.events(operations, self._prompts)]
+        events = [*engine.unsaid, *announced, *engine.publisher.events(operations, self._prompts, self._reporting)]
         engine.unsaid = []
         engine.last_batch = now
         frames = engine.publisher.batch(now + engine.skew, events)
         faults = self._spec.faults
         if self._chance.random() < faults.drop_batches:
-            self._world.caches[engine.index].dropped.append(number)
+            self._world.caches[engine.index].dropped.add(number)
             return
         received = now + 2 * MILLI
         self._send(KvFrames(received, self._spec.name(engine.index), frames))
@@ -330,6 +341,8 @@ class Simulation:
         times = Times(waiting.arrival + skew, queued, running.lookup + skew, first_token + skew, now + skew)
         late = LATE if self._chance.random() < faults.late_spans else 0
         lost = self._chance.random() < faults.lost_spans
+        if lost and prompt.keys and not self._spec.lookup_spans:
+            self._unseen.add(prompt.keys[-1])
         truth.touched |= {name for name, hit in (("late", late), ("lost", lost)) if hit}
         if self._spec.lookup_spans and not lost:
             probe = lookup_span(where, times.lookup, prompt, truth.cached_tokens, self._spec)

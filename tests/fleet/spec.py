@@ -60,6 +60,8 @@ class FleetSpec:
     router_spans: bool = False
     eagle: bool = False
     """The engine gives up the last block that it matched, for its draft model."""
+    clock_tolerance_seconds: float = 0.05
+    """Moments of two hosts closer than this have no order: the service's setting."""
     heartbeats: bool = True
     """Idle workers publish an empty batch within a second of any lookup: the traffic of a busy fleet."""
     injection: Injection = field(default_factory=Injection)

@@ -16,8 +16,6 @@ from tests.fleet.prompts import Prompt
 from tests.fleet.routers import Decision
 from tests.fleet.spec import SECOND, FleetSpec, Truth
 
-TOLERANCE = SECOND // 20
-"""Moments of two hosts closer than this have no order (the service's default)."""
 INDEX_LAG = SECOND
 """An index may be this old without being stale (the service's default)."""
 
@@ -47,10 +45,10 @@ class Cache:
         """Resident keys by the identity of their tokens alone."""
         self.batches: list[int] = []
         """When each batch was published."""
-        self.dropped: list[int] = []
+        self.dropped: set[int] = set()
         """Numbers of the batches that never arrived."""
         self.operations: defaultdict[int, list[int]] = defaultdict(list)
-        """Numbers of the batches with an operation on a key."""
+        """By key, for each operation twice the number of its batch, plus one for a store."""
         self.sweeps: list[Sweep] = []
 
     def leading(self, keys: Iterable[int], *, once: bool = False) -> int:
@@ -62,6 +60,17 @@ class Cache:
             count += 1
         return count
 
+    def lost(self, after: int, until: int) -> bool:
+        """Whether a batch in ``(after, until]`` never arrived.
+
+        A hole reaches from the last batch that arrived before it to the first one after it.
+        """
+        while after in self.dropped:
+            after -= 1
+        while until in self.dropped:
+            until += 1
+        return any(after < number <= until for number in self.dropped)
+
 
 class World:
     """All caches, and the tree of all blocks that were ever stored."""
@@ -72,6 +81,7 @@ class World:
         self.children: defaultdict[int | None, list[int]] = defaultdict(list)
         self.own: dict[int, int] = {}
         self.plain: dict[int, int] = {}
+        self._tolerance = round(spec.clock_tolerance_seconds * SECOND)
         injection = spec.injection
         self._keyed = bool(injection.salted or injection.adapted)
         self._edited = bool(injection.edited)
@@ -93,7 +103,7 @@ class World:
         return number
 
     def _remove(self, cache: Cache, key: int, at: int, number: int) -> None:
-        cache.operations[key].append(number)
+        cache.operations[key].append(2 * number)
         cache.copies[key] -= 1
         if not cache.copies[key]:
             del cache.copies[key]
@@ -103,7 +113,7 @@ class World:
 
     def _store(self, cache: Cache, prompt: Prompt, index: int, number: int) -> None:
         key = prompt.keys[index]
-        cache.operations[key].append(number)
+        cache.operations[key].append(2 * number + 1)
         cache.copies[key] = cache.copies.get(key, 0) + 1
         cache.gone.pop(key, None)
         if key not in self.own:
@@ -213,33 +223,38 @@ class World:
 
     # --- what the evidence cannot show ------------------------------------------------------------------
 
-    def review(self, truth: Truth, worker: int, end: int) -> None:
+    def review(self, truth: Truth, worker: int, end: int, skews: Sequence[int]) -> None:
         """Mark what evidence was lost, or never showed an order, once everything has happened."""
         for index, cache in enumerate(self.caches):
-            before = bisect_right(cache.batches, truth.at_unix_nanos) - 1
-            near = bisect_right(cache.batches, truth.at_unix_nanos - TOLERANCE)
-            after = bisect_right(cache.batches, truth.at_unix_nanos + TOLERANCE)
-            if index == worker:
-                after = bisect_right(cache.batches, end)
-            numbers = cache.operations.get(truth.first_key, []) if truth.first_key is not None else []
-            last = numbers[place - 1] if (place := bisect_right(numbers, before)) else -1
-            if index != worker and truth.first_key is not None:
-                between = bisect_left(numbers, near), bisect_right(numbers, after)
-                truth.undecided |= between[0] != between[1]
-            if truth.first_key is None:
-                if index != worker:
-                    continue
-                last = before
-            if _any_between(cache.dropped, last, after):
+            if index != worker and truth.first_key is None:
+                continue
+            at = truth.at_unix_nanos
+            before = bisect_right(cache.batches, at) - 1
+            after = bisect_right(cache.batches, end if index == worker else at + self._tolerance)
+            operations = cache.operations.get(truth.first_key, []) if truth.first_key is not None else []
+            if index != worker:
+                apart = skews[worker] - skews[index]
+                near = bisect_right(cache.batches, at - self._tolerance + min(0, apart))
+                far = bisect_right(cache.batches, at + self._tolerance + max(0, apart))
+                if bisect_left(operations, 2 * near) != bisect_right(operations, 2 * far + 1):
+                    truth.undecided = True
+            last = before if truth.first_key is None else _basis(operations, before)
+            if cache.lost(last, after) or any(number // 2 in cache.dropped for number in operations):
                 truth.touched.add("drop")
             for sweep in cache.sweeps:
                 told = cache.batches[sweep.told] if sweep.told < len(cache.batches) else end
-                if sweep.at - TOLERANCE <= truth.at_unix_nanos <= told + TOLERANCE or (
-                    sweep.how == "restarted" and sweep.at <= truth.at_unix_nanos and last < sweep.told
+                if sweep.at - self._tolerance <= at <= told + self._tolerance or (
+                    sweep.how == "restarted" and sweep.at <= at and last < sweep.told
                 ):
                     truth.touched.add(sweep.how)
 
 
-def _any_between(numbers: Sequence[int], after: int, until: int) -> bool:
-    """Whether a number lies in ``(after, until]``."""
-    return bisect_right(numbers, until) > bisect_right(numbers, after)
+def _basis(operations: Sequence[int], before: int) -> int:
+    """The batch from which on a record must be whole to show a key's state after batch ``before``; -1: the first.
+
+    A store shows that the key is there. A removal shows that it is gone only with every copy counted.
+    """
+    known = operations[: bisect_right(operations, 2 * before + 1)]
+    if not known:
+        return -1
+    return (known[-1] if known[-1] % 2 else known[0]) // 2
