@@ -43,19 +43,23 @@ def none(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 1: ``k >= M``. A prompt too short for one unit is row 3."""
     del policy
     matchable = blocks(facts)
-    if facts.disabled or matchable is None or facts.block_size is None or facts.prompt_tokens is None:
+    if matchable is None or facts.block_size is None or facts.prompt_tokens is None or facts.first is None:
         return None
-    if facts.prompt_tokens < (facts.match_unit or facts.block_size):
+    if facts.prompt_tokens < (facts.match_unit or facts.block_size) or facts.first < matchable:
         return None
-    if facts.first is not None and facts.first >= matchable:
-        return Yes(lost_tokens=0)
-    return None
+    # What a tier promised counts as cached from the first scheduling on, whether or not it arrives.
+    all_local = (facts.local_hit_tokens or 0) >= matchable * facts.block_size
+    return Yes(lost_tokens=0) if all_local or not tier_failed(facts) else None
 
 
 def cache_disabled(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 2: the engine says that the request did not read the cache."""
     del policy
-    return Yes(lost_blocks=facts.dense_ahead if facts.here is not None else None) if facts.disabled else None
+    if facts.disabled:
+        certain = facts.here is not None and not facts.ahead_gap
+        return Yes(lost_blocks=facts.dense_ahead if certain else None)
+    # A request that opted out has no tier asked for it.
+    return Unsure(facts.lookup_gap) if facts.lookup_gap and not tier_failed(facts) else None
 
 
 def below_match_unit(facts: Facts, policy: Policy) -> Yes | Unsure | None:
@@ -66,8 +70,8 @@ def below_match_unit(facts: Facts, policy: Policy) -> Yes | Unsure | None:
         return None
     if facts.prompt_tokens < unit:
         return Yes(lost_tokens=0)
-    if unit > facts.block_size and 0 < facts.dense_ahead * facts.block_size < unit and resident(facts):
-        return Yes(lost_tokens=0)
+    if resident(facts) and 0 < facts.dense_ahead * facts.block_size < unit:
+        return Unsure(facts.ahead_gap) if facts.ahead_gap else Yes(lost_tokens=0)
     return None
 
 
@@ -77,66 +81,95 @@ def sparse_retention(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     if facts.sparse_lost_tokens:
         return Yes(lost_tokens=facts.sparse_lost_tokens)
     if facts.sparse_boundary is not None and facts.first is not None:
+        if facts.sparse_lost_tokens == 0:
+            # The engine and its own events contradict each other.
+            return Unsure(Reason.AMBIGUOUS_COPIES)
         return Yes(lost_blocks=facts.sparse_boundary - facts.first)
-    return None
+    return Unsure(facts.sparse_gap) if facts.sparse_gap and resident(facts) else None
 
 
 def speculative_replay(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 5: the draft model costs the last matched block."""
+    """Row 5: the draft model costs the last matched unit, so that is there and what follows is not."""
     del policy
-    # The drafter makes the engine give up the last block that it matched: that block is there, and the
-    # one behind it is not.
-    return Yes(lost_blocks=1) if facts.speculative and resident(facts) and facts.dense_ahead == 1 else None
+    if not (facts.speculative and resident(facts) and facts.block_size):
+        return None
+    unit = max(1, (facts.match_unit or facts.block_size) // facts.block_size)
+    if facts.dense_ahead > unit:
+        return None
+    return Unsure(facts.ahead_gap) if facts.ahead_gap else Yes(lost_blocks=facts.dense_ahead)
+
+
+def tier_failed(facts: Facts) -> bool:
+    """Whether a tier says that it did not deliver what it had promised."""
+    offload = facts.offload
+    if offload is None or offload.found_blocks == 0:
+        return False
+    found, loaded = offload.found_blocks, offload.loaded_blocks
+    short = found is not None and loaded is not None and loaded < found
+    return offload.status in {"timeout", "failed", "stale"} or short
+
+
+def undelivered(facts: Facts) -> int | None:
+    """Blocks that a tier had found and not loaded."""
+    offload = facts.offload
+    if offload is None or offload.found_blocks is None:
+        return None
+    return offload.found_blocks - (offload.loaded_blocks or 0)
 
 
 def transfer_timeout(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 6: a tier said so."""
     del policy
-    if facts.offload is None or facts.offload.status != "timeout":
-        return None
-    return Yes(lost_blocks=facts.offload.found_blocks)
+    if facts.offload is None:
+        return Unsure(facts.offload_gap) if facts.offload_gap else None
+    return Yes(lost_blocks=undelivered(facts)) if tier_failed(facts) and facts.offload.status == "timeout" else None
 
 
 def transfer_failed(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 7: a tier said so, or loaded less than it had found."""
     del policy
     offload = facts.offload
-    if offload is None:
+    if offload is None or not tier_failed(facts) or offload.status == "stale":
         return None
-    found, loaded = offload.found_blocks, offload.loaded_blocks
-    short = found is not None and loaded is not None and 0 < loaded < found
-    if offload.status == "failed" or (short and offload.status != "stale"):
-        lost = None if found is None else found - (loaded or 0)
-        return Yes(lost_blocks=lost)
-    return None
+    # Nothing of what was found, and no word of a failure, is row 8.
+    return Yes(lost_blocks=undelivered(facts)) if offload.status == "failed" or offload.loaded_blocks else None
 
 
 def stale_index(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 8: a promise that was not true when it was made."""
-    offload = facts.offload
-    if offload is not None:
-        promised = bool(offload.found_blocks) and offload.loaded_blocks == 0
-        if offload.status == "stale" or promised:
-            return Yes(lost_blocks=offload.found_blocks)
+    if tier_failed(facts):
+        return Yes(lost_blocks=undelivered(facts))
+    if facts.gap or facts.first is None or facts.here is None:
+        return None
+    if facts.here.state not in {Residency.EVICTED, Residency.NEVER_SEEN}:
+        return None
     return router_was_stale(facts, policy)
 
 
 def router_was_stale(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 8 for routers: a promise later than the eviction's publication plus the index's lag."""
-    route = facts.route
-    if route is None or route.predicted_blocks is None or facts.first is None or facts.here is None:
+    """Row 8 for routers: the block was lost, and known to be lost, before the decision."""
+    promised = facts.route.predicted_blocks if facts.route is not None else None
+    if not facts.route_gap and (promised is None or promised <= (facts.first or 0)):
         return None
-    if route.predicted_blocks <= facts.first or facts.route_unix_nanos is None:
-        return None
-    if facts.here.state is Residency.EVICTED and facts.here.at_unix_nanos is not None:
-        if facts.here.at_unix_nanos + policy.index_lag_nanos < facts.route_unix_nanos:
-            return Yes(lost_blocks=route.predicted_blocks - facts.first)
-        return None
+    assert facts.here is not None, "checked by the caller"
     if facts.here.state is Residency.NEVER_SEEN:
-        if facts.record_gap:
-            return Unsure(facts.record_gap)
-        return Yes(lost_blocks=route.predicted_blocks - facts.first)
-    return None
+        gap = facts.route_gap or facts.record_gap
+    else:
+        if facts.promised_at is None or facts.lost_at is None:
+            return Unsure(facts.route_gap or Reason.PARTIAL_TRACE)
+        if facts.lost_at.earliest_unix_nanos + policy.index_lag_nanos > facts.promised_at.latest_unix_nanos:
+            return None
+        late = facts.lost_at.latest_unix_nanos + policy.index_lag_nanos >= facts.promised_at.earliest_unix_nanos
+        gap = facts.route_gap or (_order_gap(facts) if late else Reason.NONE)
+    if gap or promised is None:
+        return Unsure(gap)
+    return Yes(lost_blocks=promised - (facts.first or 0))
+
+
+def _order_gap(facts: Facts) -> Reason:
+    """Why a loss and a promise have no order: clocks, or a reset that is published with the next step."""
+    delayed = facts.here is not None and facts.here.removal in {Removal.CLEARED, Removal.RESTARTED}
+    return Reason.EVIDENCE_LATE if delayed else Reason.CLOCK_SKEW
 
 
 def resident(facts: Facts) -> bool:
@@ -154,20 +187,30 @@ def lookup_failure(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     if not resident(facts):
         return None
     # From events alone a skipped lookup and a full re-announcement look the same.
-    return Yes(lost_blocks=facts.dense_ahead) if facts.lookup_seen else Unsure(Reason.LOOKUP_UNSEEN)
+    if not facts.lookup_seen:
+        return Unsure(Reason.LOOKUP_UNSEEN)
+    return Yes(lost_blocks=None if facts.ahead_gap else facts.dense_ahead)
 
 
 def tier_unreachable(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 10: held in a tier below, and nobody asked there."""
+    """Row 10: held in a tier below, and the tier itself says that nobody asked or that it did not answer."""
     del policy
-    tried = facts.offload is not None and facts.offload.status not in {None, "none"}
-    return Yes() if facts.tiers_holding and not tried else None
+    if not facts.tiers_holding:
+        return Unsure(facts.tier_gap) if facts.tier_gap else None
+    if facts.offload is None or facts.offload.status is None:
+        # A lookup there leaves no trace of its own on most engines.
+        return Unsure(Reason.LOOKUP_UNSEEN)
+    if facts.offload.status in {"none", "timeout"}:
+        return Yes(lost_blocks=facts.tier_blocks)
+    return Unsure(Reason.AMBIGUOUS_COPIES)
 
 
 def routing_miss(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 11: another worker held it; one that only looks like a holder stops the search."""
     if facts.holders:
-        return Yes(routing_reason(facts), lost_blocks=facts.holders[0].leading_blocks)
+        leading = [holder.leading_blocks for holder in facts.holders]
+        known = [count for count in leading if count is not None]
+        return Yes(routing_reason(facts), lost_blocks=max(known) if len(known) == len(leading) else None)
     if facts.holder_gap:
         late = facts.holder_gap is Reason.EVIDENCE_LATE
         if policy.fleet_view_declared and late:
@@ -177,12 +220,16 @@ def routing_miss(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 
 
 def routing_reason(facts: Facts) -> Reason:
-    """Whether the router knew of a better worker, was blind, or was told which to take."""
+    """Whether the router knew of a better worker, was blind, or was told which to take; if it says so."""
     route = facts.route
-    if route is not None and route.pinned:
+    if route is None:
+        return Reason.NONE
+    if route.pinned:
         return Reason.PINNED
-    known = route is not None and (route.best_blocks or 0) > (facts.first or 0)
-    return Reason.HOLDER_KNOWN if known else Reason.HOLDER_UNKNOWN
+    if route.best_blocks is not None:
+        known = facts.best_is_elsewhere and route.best_blocks > (facts.first or 0)
+        return Reason.HOLDER_KNOWN if known else Reason.HOLDER_UNKNOWN
+    return Reason.HOLDER_UNKNOWN if route.prefix_aware is False else Reason.NONE
 
 
 def view_gap(facts: Facts, policy: Policy) -> Unsure | None:
@@ -195,17 +242,15 @@ def view_gap(facts: Facts, policy: Policy) -> Unsure | None:
 def evicted(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 12: held here and lost before the lookup."""
     here = facts.here
-    if here is None or here.state is not Residency.EVICTED:
-        return view_gap(facts, policy)
-    if (gap := view_gap(facts, policy)) is not None:
+    if (gap := view_gap(facts, policy)) is not None or here is None or here.state is not Residency.EVICTED:
         return gap
     reason = {Removal.CLEARED: Reason.CLEARED, Removal.RESTARTED: Reason.RESTARTED}.get(
         here.removal or Removal.REMOVED, Reason.CAPACITY
     )
     promised = facts.route is not None and (facts.route.predicted_blocks or 0) > (facts.first or 0)
-    routed = facts.route_unix_nanos
-    if promised and routed is not None and here.at_unix_nanos is not None and here.at_unix_nanos > routed:
-        reason = Reason.AFTER_ROUTE
+    if promised and not facts.route_gap and facts.promised_at is not None and facts.lost_at is not None:
+        after = facts.lost_at.earliest_unix_nanos > facts.promised_at.latest_unix_nanos
+        reason = Reason.AFTER_ROUTE if after else reason
     return Yes(reason, lost_blocks=facts.recoverable)
 
 
@@ -217,22 +262,19 @@ def never_here(facts: Facts) -> Unsure | None:
 def evicted_elsewhere(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 13: others held it and lost it."""
     del policy
-    return never_here(facts) or (Yes(Reason.CAPACITY) if facts.lost_elsewhere else None)
+    return never_here(facts) or (Yes(lost_blocks=facts.lost_elsewhere_blocks) if facts.lost_elsewhere else None)
 
 
 def extra_key_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 14: the same tokens are here under other extra keys."""
+    """Row 14: the same tokens are here under other extra keys; and where nothing can be compared, no more is said."""
     del policy
     if facts.differing_kinds is not None:
         return Yes(lost_blocks=facts.same_tokens_leading)
-    if facts.siblings and not facts.tokens_known and facts.first == 0:
-        # Without token digests another root may be the same tokens under another salt.
-        return Unsure(Reason.NO_FIRST_MISS_KEY)
-    return None
+    return Unsure(facts.relatives_gap) if facts.relatives_gap else None
 
 
 def identity_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 15: the same tokens and extra keys are here under another key."""
+    """Row 15: the same tokens and extra keys are elsewhere under another key."""
     del policy
     return Yes(lost_blocks=facts.same_tokens_leading) if facts.same_identity and facts.first == 0 else None
 
@@ -240,7 +282,9 @@ def identity_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 def token_divergence(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 16: other tokens now, the same ones again later."""
     del policy
-    return Yes(lost_blocks=1 + facts.reconverging) if facts.reconverging else None
+    if facts.reconverging:
+        return Yes(lost_blocks=None if facts.tail_gap else 1 + facts.reconverging)
+    return Unsure(facts.tail_gap) if facts.tail_gap else None
 
 
 def new_content(facts: Facts, policy: Policy) -> Yes | Unsure | None:
@@ -250,7 +294,10 @@ def new_content(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 
 
 def no_recent_match(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 18: what is left when the record is unbroken."""
+    """Row 18: what is left when the record is unbroken.
+
+    At block 0 every other prompt is a sibling, so only a later block can be a branch.
+    """
     del policy
     if facts.concurrent:
         return Yes(Reason.CONCURRENT_PREFILL, lost_tokens=0)

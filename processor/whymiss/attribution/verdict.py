@@ -29,6 +29,9 @@ def _lost(facts: Facts, answer: Yes) -> int | None:
     matchable = blocks(facts)
     if answer.lost_blocks is None or facts.block_size is None or matchable is None or facts.first is None:
         return None
+    if facts.first >= matchable:
+        # A count that names a full hit and a tier that did not deliver: what was lost is not known.
+        return None
     if facts.here is not None and not facts.chain_known:
         return None
     return facts.block_size * max(0, min(answer.lost_blocks, matchable - facts.first))

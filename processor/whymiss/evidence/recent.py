@@ -87,6 +87,16 @@ class RecentRequests:
             for life in self._between(worker, alive - self._longest[worker], before)
         )
 
+    def prefilling(self, worker: str, unix_nanos: int) -> list[int]:
+        """First-token times of the requests of a worker that were in their prefill at a moment."""
+        lives = self._between(worker, unix_nanos - self._longest[worker], unix_nanos)
+        return [life.first_token for life in lives if life.first_token > unix_nanos]
+
+    def prefills_began(self, worker: str, unix_nanos: int) -> int | None:
+        """When the first of the requests arrived that were in their prefill at a moment; ``None`` for none."""
+        lives = self._between(worker, unix_nanos - self._longest[worker] - CLOCK_GRAIN_NANOS, unix_nanos)
+        return min((life.start for life in lives if life.first_token + CLOCK_GRAIN_NANOS >= unix_nanos), default=None)
+
     def _between(self, worker: str, after: int, before: int) -> list[Life]:
         """Lives whose lookup was at the latest in ``[after, before)``."""
         lives = self._lives.get(worker, [])

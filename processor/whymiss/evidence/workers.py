@@ -7,6 +7,7 @@ workers fits none: a wrong worker would be a wrong verdict.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -21,6 +22,9 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     streams: tuple[StreamId, ...] = ()
     gap: Reason = Reason.NONE
+
+
+_RANKED = re.compile(r"(?P<worker>.+)-rank-(?P<rank>\d{1,6})")
 
 
 def plain_name(name: str) -> str:
@@ -60,6 +64,8 @@ class Workers:
             if span is None:
                 continue
             found, mapped_rank = self._of_resource(span.resource, known)
+            if None not in {found, worker} and found != worker:
+                return None, None
             worker = worker or found
             rank = rank if rank is not None else (mapped_rank if mapped_rank is not None else span.resource.rank)
         if worker is None:
@@ -75,7 +81,8 @@ class Workers:
             if _agrees(entry.match, attributes):
                 return entry.worker, entry.rank
         if resource.worker is not None:
-            return self.of_name(resource.worker, known) or resource.worker, resource.rank
+            worker, rank = self.find(resource.worker, known)
+            return worker or resource.worker, rank if resource.rank is None else resource.rank
         names = [resource.pod_uid, resource.pod_name, resource.pod_ip, resource.instance_id, resource.service_name]
         if resource.namespace and resource.pod_name:
             names.insert(0, f"{resource.namespace}/{resource.pod_name}")
@@ -84,8 +91,22 @@ class Workers:
 
     def _of_routes(self, request: Request, known: Sequence[str]) -> tuple[str | None, int | None]:
         routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
-        found = {(worker, said.rank) for said in routes if said.worker and (worker := self.of_name(said.worker, known))}
+        found: set[tuple[str, int | None]] = set()
+        for said in routes:
+            worker, rank = self.find(said.worker, known) if said.worker else (None, None)
+            if worker is not None:
+                found.add((worker, rank if said.rank is None else said.rank))
         return found.pop() if len(found) == 1 else (None, None)
+
+    def find(self, name: str, known: Iterable[str]) -> tuple[str | None, int | None]:
+        """The one worker that a name means, and the rank that llm-d appends as ``-rank-N``."""
+        known = list(known)
+        worker = self.of_name(name, known)
+        ranked = _RANKED.fullmatch(plain_name(name)) if worker is None else None
+        if ranked is None:
+            return worker, None
+        worker = self.of_name(ranked["worker"], known)
+        return worker, int(ranked["rank"]) if worker is not None else None
 
     def of_name(self, name: str, known: Iterable[str]) -> str | None:
         """The one worker that a name means, or ``None`` when it means none or several."""

@@ -41,6 +41,7 @@ from .spans import (
 from .verdicts import (
     Facts,
     Holder,
+    Moment,
     Verdict,
 )
 from .words import (
@@ -79,6 +80,7 @@ __all__ = [
     "Late",
     "LedgerView",
     "Lookup",
+    "Moment",
     "OffloadOutcome",
     "Owner",
     "Reason",

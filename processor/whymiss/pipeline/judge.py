@@ -8,27 +8,20 @@ import msgspec
 
 from ..attribution import Policy, agree, decide
 from ..config import Config
-from ..evidence.facts import FactFinder
+from ..evidence.companions import Companions
+from ..evidence.facts import FactFinder, reported_cached
 from ..evidence.grouping import engine_says, lookup_says
-from ..evidence.reading import Reader
+from ..evidence.promises import offload_of
+from ..evidence.reading import Reader, Readings
 from ..evidence.recent import RecentRequests
-from ..evidence.workers import Workers
-from ..model import (
-    SECOND,
-    Cause,
-    GatewayUsage,
-    Grade,
-    LedgerView,
-    Reason,
-    Request,
-    Span,
-    Verdict,
-)
+from ..evidence.workers import Resolved, Workers
+from ..model import SECOND, Cause, Grade, LedgerView, Reason, Request, Span, Verdict
 
 LOCAL_CAUSES = frozenset(
     {
         Cause.SPARSE_RETENTION,
         Cause.SPECULATIVE_REPLAY,
+        Cause.STALE_INDEX,
         Cause.LOOKUP_FAILURE,
         Cause.TIER_UNREACHABLE,
         Cause.ROUTING_MISS,
@@ -42,50 +35,42 @@ LOCAL_CAUSES = frozenset(
     }
 )
 """Causes that a local miss has. What a connector loads is stored like what was computed, so on an engine
-with one they stand only if the engine says how much it loaded."""
-
-
-REMEMBERED_SECONDS = 120.0
-"""How long a request's times are kept beyond the longest request seen: holds end well before."""
+with one they stand only if something says how much was loaded."""
 
 
 class Judge:
     """Reads the evidence of requests and decides. ``connectors`` are workers that load blocks from elsewhere."""
 
     def __init__(self, config: Config, ledger: LedgerView, connectors: Collection[str]) -> None:
+        keep = round(config.ledger.window_seconds * SECOND)
         self._ledger = ledger
         self._connectors = connectors
-        self._recent = RecentRequests(round(REMEMBERED_SECONDS * SECOND))
+        self._recent = RecentRequests(keep)
+        self._companions = Companions(keep)
         self._workers = Workers(config.workers)
         self._reader = Reader(config.attribution, ledger, self._recent)
-        self._facts = FactFinder(config.attribution, config.ledger.window_seconds, ledger)
+        self._facts = FactFinder(config, ledger, self._workers, self._recent, self._companions)
         self._policy = Policy(
             fleet_view_declared=config.attribution.fleet_view == "declared",
             index_lag_nanos=round(config.attribution.index_lag_seconds * SECOND),
         )
 
     def note(self, spans: Iterable[Span]) -> None:
-        """Remember whose prefill ran when. Call it for all spans that arrive, before any is judged."""
+        """Remember whose prefill ran when, and what else was seen. Call it for all spans before any is judged."""
         for span in spans:
             said = engine_says(span)
-            if said is None:
+            if said is None and lookup_says(span) is None:
+                self._companions.note(span, None)
                 continue
-            resolved = self._workers.resolve(Request(engine=span), self._ledger)
-            if resolved.worker is not None:
-                self._recent.note(resolved.worker, span, said)
+            worker = self._workers.resolve(Request(engine=span), self._ledger).worker
+            self._companions.note(span, worker)
+            if said is not None and worker is not None:
+                self._recent.note(worker, span, said)
 
     def verdict_of(self, request: Request, *, shed: bool) -> Verdict:
         """The verdict of a request; ``shed`` says that it was let go before its hold ended."""
         resolved = self._workers.resolve(request, self._ledger)
-        readings = self._reader.read(request, resolved.streams, resolved.gap, reported_cached(request))
-        if not readings.readings:
-            facts = [self._facts.bare(request, readings.grade, readings.gap, readings.block_size)]
-        else:
-            facts = [self._facts.of(request, one, readings.grade, readings.gap) for one in readings.readings]
-        verdict = agree([decide(one, self._policy) for one in facts])
-        if verdict.cause in LOCAL_CAUSES and resolved.worker in self._connectors and not _tells_loads(request):
-            facts = [self._facts.bare(request, Grade.NONE, Reason.NO_CACHED_TOKENS, readings.block_size)]
-            verdict = decide(msgspec.structs.replace(facts[0], cached_tokens=None), self._policy)
+        verdict = self._decide(request, resolved)
         if verdict.worker is None and resolved.worker is not None:
             rank = resolved.streams[0].rank if len(resolved.streams) == 1 else None
             verdict = msgspec.structs.replace(verdict, worker=resolved.worker, rank=rank)
@@ -93,22 +78,42 @@ class Judge:
             verdict = msgspec.structs.replace(verdict, reason=Reason.PARTIAL_TRACE)
         return verdict
 
+    def _decide(self, request: Request, resolved: Resolved) -> Verdict:
+        worker = resolved.worker
+        readings = self._reader.read(request, resolved.streams, resolved.gap, reported_cached(request))
+        if not readings.readings:
+            bare = self._facts.bare(request, readings, worker)
+            if bare.cached_tokens is None and request.gateways and not self._ledger.streams():
+                # Asked for its usage, the engine gave no count: nothing shows that there was a miss.
+                bare = msgspec.structs.replace(bare, gap=Reason.NO_CACHED_TOKENS)
+            return decide(bare, self._policy)
+        facts = [self._facts.of(request, one, readings, worker) for one in readings.readings]
+        verdict = agree([decide(one, self._policy) for one in facts])
+        if verdict.cause in LOCAL_CAUSES and self._loads_unseen(request, resolved):
+            unseen = Readings(grade=Grade.NONE, gap=Reason.NO_CACHED_TOKENS, block_size=readings.block_size)
+            bare = self._facts.bare(request, unseen, worker)
+            return decide(msgspec.structs.replace(bare, cached_tokens=None, first=None), self._policy)
+        return verdict
+
+    def _loads_unseen(self, request: Request, resolved: Resolved) -> bool:
+        """Whether blocks of this request may have been loaded from elsewhere without anything saying so."""
+        said = engine_says(request.engine)
+        loads = (
+            resolved.worker in self._connectors
+            or (said is not None and said.decode_only)
+            or any(self._ledger.tiers(stream) for stream in resolved.streams)
+        )
+        return loads and not _tells_loads(request)
+
 
 def _tells_loads(request: Request) -> bool:
-    """Whether the engine says how much it loaded from outside."""
+    """Whether something says how much was loaded from outside, or that nothing was.
+
+    A reported count includes what was loaded, and only chains that begin where it ends are read.
+    """
     looked = lookup_says(request.lookup)
-    return looked is not None and looked.external_hit_tokens is not None
-
-
-def reported_cached(request: Request) -> int | None:
-    """A cached-token count that the engine's own span or a gateway reports; absent is not zero."""
-    said = engine_says(request.engine)
-    if said is not None and said.cached_tokens is not None:
-        return said.cached_tokens
-    counts = {
-        usage.cached_tokens
-        for span in request.gateways
-        for usage in span.says
-        if isinstance(usage, GatewayUsage) and usage.cached_tokens is not None
-    }
-    return counts.pop() if len(counts) == 1 else None
+    if looked is not None and looked.external_hit_tokens is not None:
+        return True
+    offload = offload_of(request.offloads)
+    nothing = offload is not None and (offload.status in {"none", "miss"} or offload.loaded_blocks == 0)
+    return nothing or reported_cached(request) is not None

@@ -1,0 +1,153 @@
+"""What other workers and lower tiers held of the missed blocks at the moment of the lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..model import Fact, Facts, Holder, LedgerView, Reason, Removal, Residency, StreamId, Tier
+from .reading import Reading
+from .recent import RecentRequests
+from .record import HELD, HELD_OR_LOST, OwnRecord, gap_after, leading
+
+
+class Elsewhere:
+    """Reads the records of the rest of the view. ``tolerance`` is how far clocks may differ, in nanoseconds."""
+
+    def __init__(self, ledger: LedgerView, record: OwnRecord, recent: RecentRequests, tolerance: int) -> None:
+        self._ledger = ledger
+        self._record = record
+        self._recent = recent
+        self._tolerance = tolerance
+
+    def add(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
+        """The facts with holders, tiers and workers that lost the block."""
+        view = [
+            other
+            for other in self._ledger.view_of(stream)
+            if self._ledger.block_size(other) in {None, reading.block_size}
+        ]
+        facts = self._tiers(facts, stream, reading, chain, view)
+        return self._workers(facts, stream, reading, chain, view)
+
+    # --- tiers ------------------------------------------------------------------------------------
+
+    def _tiers(
+        self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
+    ) -> Facts:
+        """Tiers that this worker publishes of, which are those that it can reach."""
+        own = self._ledger.tiers(stream)
+        history_gap = self._record.history_gap(stream, reading)
+        holding: list[Tier] = []
+        counts: list[int | None] = []
+        gap = Reason.NONE
+        for tier in own:
+            states = self._ledger.as_of(stream, chain, reading.position, tier=tier)
+            if states[0].state is Residency.RESIDENT:
+                holding.append(tier)
+                counts.append(_certain(states, HELD, history_gap))
+            gap = gap or gap_after(states, 0, history_gap)
+        if not own and history_gap and any(self._ledger.tiers(other) for other in view):
+            # Others have tiers; what this worker said of its own may be in the hole.
+            gap = gap or history_gap
+        known = [count for count in counts if count is not None]
+        return msgspec.structs.replace(
+            facts,
+            tiers_holding=tuple(holding),
+            tier_blocks=max(known) if counts and len(known) == len(counts) else None,
+            tier_gap=gap,
+        )
+
+    # --- other workers ------------------------------------------------------------------------------
+
+    def _workers(
+        self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
+    ) -> Facts:
+        holders: list[Holder] = []
+        lost: list[int | None] = []
+        holder_gap = view_gap = Reason.NONE
+        for other in view:
+            before = self._ledger.position_at(other, reading.earliest - self._tolerance)
+            history_gap = self._record.history_gap(other, reading)
+            for tier in (Tier.DEVICE, *self._ledger.tiers(other)):
+                states = self._ledger.as_of(other, chain, before, tier=tier)
+                doubt = self._doubt(other, tier, chain[0], states[0], reading)
+                if states[0].state is not Residency.RESIDENT:
+                    view_gap = view_gap or doubt
+                elif doubt:
+                    holder_gap = holder_gap or doubt
+                    view_gap = view_gap or doubt
+                else:
+                    count = _certain(states, HELD, history_gap)
+                    holders.append(Holder(stream=other, tier=tier, leading_blocks=count))
+                if states[0].state is Residency.EVICTED and tier is Tier.DEVICE:
+                    lost.append(_certain(states, HELD_OR_LOST, history_gap))
+        known = [count for count in lost if count is not None]
+        return msgspec.structs.replace(
+            facts,
+            holders=tuple(sorted(holders, key=lambda holder: (-(holder.leading_blocks or 0), holder.stream))),
+            holder_gap=holder_gap,
+            view_gap=view_gap,
+            lost_elsewhere=bool(lost),
+            lost_elsewhere_blocks=max(known) if lost and len(known) == len(lost) else None,
+            concurrent=self._computing((stream, *view), chain[0], reading),
+        )
+
+    def _doubt(self, other: StreamId, tier: Tier, key: int, fact: Fact, reading: Reading) -> Reason:
+        """Why another worker's record does not show what it held at the lookup."""
+        until = reading.latest + self._tolerance
+        if fact.state is Residency.AMBIGUOUS:
+            return Reason.AMBIGUOUS_COPIES
+        if fact.state is Residency.UNKNOWN:
+            return Reason.FLEET_VIEW_PARTIAL
+        if fact.state is Residency.NEVER_SEEN:
+            if self._record.history_gap(other, reading):
+                return Reason.FLEET_VIEW_PARTIAL
+        elif self._ledger.coverage(other, fact.at_unix_nanos or 0, until).holes:
+            return Reason.FLEET_VIEW_PARTIAL
+        before = self._ledger.position_at(other, reading.earliest - self._tolerance)
+        after = self._ledger.position_at(other, until)
+        if self._changes(other, tier, key, before, after):
+            return Reason.CLOCK_SKEW
+        # A record is confirmed by a later batch: the last one may be lost, and a reset is published with
+        # the next step. That batch tells of a step that may have begun before the lookup.
+        confirmed = self._ledger.confirmed_position(other, until)
+        if confirmed is None:
+            return Reason.EVIDENCE_LATE
+        if self._changes(other, tier, key, after, confirmed) and not self._of_later_work(
+            other, tier, key, confirmed, until
+        ):
+            return Reason.CLOCK_SKEW
+        return Reason.NONE
+
+    def _of_later_work(self, other: StreamId, tier: Tier, key: int, position: int, after: int) -> bool:
+        """Whether a change is the doing of requests that all arrived after a time."""
+        (now,) = self._ledger.as_of(other, (key,), position, tier=tier)
+        if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:
+            return False
+        if now.removal in {Removal.CLEARED, Removal.RESTARTED}:
+            return False
+        began = self._recent.prefills_began(other.worker, now.at_unix_nanos)
+        return began is not None and began > after
+
+    def _changes(self, other: StreamId, tier: Tier, key: int, first: int, last: int) -> bool:
+        if tier is Tier.DEVICE:
+            return self._ledger.touched(other, key, first, last)
+        begin, end = (self._ledger.as_of(other, (key,), position, tier=tier)[0] for position in (first, last))
+        return begin.ordinal != end.ordinal
+
+    def _computing(self, streams: Sequence[StreamId], key: int, reading: Reading) -> bool:
+        """Whether a request that was in its prefill at the lookup stored the block after it."""
+        for other in streams:
+            for until in self._recent.prefilling(other.worker, reading.latest):
+                stores = self._ledger.stores_between(other, reading.latest, until)
+                if any(key in store.keys and store.position != reading.position for store in stores):
+                    return True
+        return False
+
+
+def _certain(states: Sequence[Fact], wanted: frozenset[Residency], history_gap: Reason) -> int | None:
+    """How many leading facts are of the wanted states; ``None`` where one behind them may be too."""
+    count = leading(states, wanted)
+    return None if gap_after(states, count, history_gap) else count

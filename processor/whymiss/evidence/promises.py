@@ -1,0 +1,113 @@
+"""What routers and tiers had promised of the worker that served a request, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..model import LedgerView, Moment, OffloadOutcome, Reason, Removal, Request, RouteDecision, Span, StreamId
+from .workers import Workers
+
+_WORST_FIRST = ("timeout", "failed", "stale", "miss", "hit", "none", None)
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """A routing decision as far as it concerns one stream.
+
+    ``route`` promises nothing (``predicted_blocks`` is absent) where the promise was about another
+    worker; ``gap`` says why it is not known what was promised.
+    """
+
+    route: RouteDecision | None = None
+    at: Moment | None = None
+    gap: Reason = Reason.NONE
+    best_is_elsewhere: bool = True
+
+
+class PromiseReader:
+    """Ties routing decisions to streams. ``tolerance`` is how far clocks may differ, in nanoseconds."""
+
+    def __init__(self, workers: Workers, ledger: LedgerView, tolerance: int) -> None:
+        self._workers = workers
+        self._ledger = ledger
+        self._tolerance = tolerance
+
+    def of(self, request: Request, stream: StreamId | None, looked: int, *, expected: bool) -> Promise:
+        """The decision on a request that was looked up at a time (the latest possible).
+
+        ``expected`` says that a router on the way promises: then a missing promise was lost.
+        """
+        spoken = [(span, said) for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
+        promising = [pair for pair in spoken if pair[1].predicted_blocks is not None]
+        if not promising:
+            missing = Reason.PARTIAL_TRACE if expected else Reason.NONE
+            anytime = Moment(earliest_unix_nanos=0, latest_unix_nanos=looked + self._tolerance)
+            return self._promise(_latest(spoken), stream, at=anytime, gap=missing)
+        own = [pair for pair in promising if self._concerns(pair[1], stream)]
+        unclear = [pair for pair in promising if self._concerns(pair[1], stream) is None]
+        chosen = _latest(own) or _latest(unclear)
+        if chosen is None:
+            foreign = _latest(promising)
+            assert foreign is not None, "there is a promise"
+            silent = msgspec.structs.replace(foreign[1], predicted_blocks=None)
+            return self._promise((foreign[0], silent), stream, at=None, gap=Reason.NONE)
+        begin = chosen[0].start_unix_nanos - self._tolerance
+        end = min(chosen[0].end_unix_nanos, looked) + self._tolerance
+        gap = Reason.NONE if own else Reason.NO_WORKER
+        if begin > end:
+            # Decided after the lookup: these clocks differ by more than they may.
+            begin, gap = 0, gap or Reason.CLOCK_SKEW
+        return self._promise(chosen, stream, at=Moment(earliest_unix_nanos=begin, latest_unix_nanos=end), gap=gap)
+
+    def _promise(
+        self, pair: tuple[Span, RouteDecision] | None, stream: StreamId | None, *, at: Moment | None, gap: Reason
+    ) -> Promise:
+        route = pair[1] if pair is not None else None
+        best = route.best_worker if route is not None else None
+        here = best is not None and self._names(best, None, stream) is True
+        return Promise(route=route, at=at, gap=gap, best_is_elsewhere=not here)
+
+    def _concerns(self, said: RouteDecision, stream: StreamId | None) -> bool | None:
+        """Whether a decision picked the stream; ``None`` where its name for a worker is not known."""
+        return True if said.worker is None else self._names(said.worker, said.rank, stream)
+
+    def _names(self, name: str, rank: int | None, stream: StreamId | None) -> bool | None:
+        known = sorted({one.worker for one in self._ledger.streams()})
+        worker, suffixed = self._workers.find(name, known)
+        if worker is None or stream is None:
+            return None
+        rank = suffixed if rank is None else rank
+        return worker == stream.worker and (rank is None or rank == stream.rank)
+
+    def lost_at(self, stream: StreamId, removal: Removal | None, published: int, promise: Promise) -> Moment:
+        """When a block left, given when that was published.
+
+        vLLM publishes a reset with its next step, and a restart shows with the first batch of the new
+        life. So it happened at any time before, unless a batch came out between the promise and it.
+        """
+        earliest = published
+        if removal in {Removal.CLEARED, Removal.RESTARTED}:
+            earliest = 0
+            decided = promise.at.latest_unix_nanos if promise.at is not None else published
+            if self._ledger.position_at(stream, published - 1) > self._ledger.position_at(stream, decided):
+                earliest = decided + 1
+        return Moment(earliest_unix_nanos=earliest, latest_unix_nanos=published)
+
+
+def _latest(spoken: Sequence[tuple[Span, RouteDecision]]) -> tuple[Span, RouteDecision] | None:
+    """The last decision that names a worker, or the last of those that name none."""
+    return max(spoken, key=lambda pair: (pair[1].worker is not None, pair[0].end_unix_nanos), default=None)
+
+
+def offload_of(spans: Sequence[Span]) -> OffloadOutcome | None:
+    """The worst outcome that a tier reported: a failure explains more than a success."""
+    found = [said for span in spans for said in span.says if isinstance(said, OffloadOutcome)]
+    return min(found, key=_badness, default=None)
+
+
+def _badness(said: OffloadOutcome) -> tuple[int, int]:
+    short = said.found_blocks is not None and said.loaded_blocks is not None and said.loaded_blocks < said.found_blocks
+    status = said.status if said.status in _WORST_FIRST else None
+    place = _WORST_FIRST.index(status)
+    return (0 if place < 3 else (1 if short else 2), place)

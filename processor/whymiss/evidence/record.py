@@ -1,0 +1,158 @@
+"""What the serving worker's own record says of the missed blocks at the moment of the lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ..model import Fact, Facts, GroupSpec, LedgerView, Lookup, Reason, Residency, StreamId
+from .reading import Reading
+
+HELD = frozenset({Residency.RESIDENT})
+HELD_OR_LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
+
+
+def leading(states: Iterable[Fact], wanted: frozenset[Residency]) -> int:
+    """How many facts from the first on are of the wanted states."""
+    count = 0
+    for fact in states:
+        if fact.state not in wanted:
+            break
+        count += 1
+    return count
+
+
+def gap_after(states: Sequence[Fact], count: int, history_gap: Reason) -> Reason:
+    """Why the fact behind the leading ones may be like them all the same."""
+    if count >= len(states):
+        return Reason.NONE
+    match states[count].state:
+        case Residency.AMBIGUOUS:
+            return Reason.AMBIGUOUS_COPIES
+        case Residency.UNKNOWN:
+            return history_gap or Reason.EVENTS_DROPPED
+        case Residency.NEVER_SEEN:
+            return history_gap
+        case Residency.RESIDENT | Residency.EVICTED:
+            return Reason.NONE
+
+
+def matchable_chain(facts: Facts, reading: Reading) -> tuple[tuple[int, ...], bool]:
+    """The expected keys up to the last block that can match, and whether none of them is missing."""
+    if facts.prompt_tokens is None:
+        return reading.chain, reading.chain_known
+    wanted = max(1, (facts.prompt_tokens - 1) // reading.block_size - reading.first)
+    return reading.chain[:wanted], len(reading.chain) >= wanted
+
+
+class OwnRecord:
+    """Reads the record of the worker that served the request, over ``window`` nanoseconds back."""
+
+    def __init__(self, ledger: LedgerView, window: int) -> None:
+        self._ledger = ledger
+        self._window = window
+
+    def history_gap(self, stream: StreamId, reading: Reading) -> Reason:
+        """Why nothing negative can be said from a stream's record."""
+        begin = reading.latest - self._window
+        coverage = self._ledger.coverage(stream, begin, reading.latest)
+        if coverage.holes:
+            return coverage.holes[0].reason
+        if not coverage.from_birth and coverage.begins_unix_nanos > begin:
+            return Reason.HISTORY_SHORT
+        return Reason.NONE
+
+    def add(self, facts: Facts, stream: StreamId, reading: Reading, lookup: Lookup | None) -> Facts:
+        """The facts with what the record says of the first missed block and those behind it."""
+        chain, complete = matchable_chain(facts, reading)
+        states = list(self._ledger.as_of(stream, chain, reading.position))
+        history_gap = self.history_gap(stream, reading)
+        here, record_gap = self._first(states[0], stream, reading, lookup, history_gap)
+        states[0] = here
+        ahead, recoverable = leading(states, HELD), leading(states, HELD_OR_LOST)
+        beyond = Reason.NONE if complete else Reason.NO_FIRST_MISS_KEY
+        ahead_gap = gap_after(states, ahead, history_gap) or (beyond if ahead == len(states) else Reason.NONE)
+        uncertain = gap_after(states, recoverable, history_gap) or (recoverable == len(states) and not complete)
+        boundary, sparse_gap = self._vetoed(stream, facts, reading, ahead, history_gap)
+        block = self._ledger.block(stream, chain[0])
+        age = None if here.at_unix_nanos is None else max(0, reading.earliest - here.at_unix_nanos)
+        return msgspec.structs.replace(
+            facts,
+            key=chain[0],
+            here=here,
+            record_gap=record_gap,
+            recoverable=None if uncertain else recoverable,
+            dense_ahead=ahead,
+            ahead_gap=ahead_gap,
+            sparse_boundary=None if ahead_gap else boundary,
+            sparse_gap=sparse_gap or (ahead_gap if boundary is not None else Reason.NONE),
+            extra_key_kinds=block.kinds if block is not None else facts.extra_key_kinds,
+            eviction_age_nanos=age if here.state is Residency.EVICTED else None,
+        )
+
+    def _first(
+        self, fact: Fact, stream: StreamId, reading: Reading, lookup: Lookup | None, history_gap: Reason
+    ) -> tuple[Fact, Reason]:
+        """The first missed block, and why nothing negative can be said of it."""
+        present = lookup.present if lookup is not None else None
+        unclear = reading.undecided or fact.state in {Residency.AMBIGUOUS, Residency.UNKNOWN}
+        if present and unclear:
+            # The engine looked itself.
+            return Fact(state=Residency.RESIDENT), Reason.NONE
+        # The engine asks for the block in all groups, the fact is the dense group's.
+        alone = len(self._ledger.groups(stream)) <= 1
+        contradicted = present != (fact.state is Residency.RESIDENT) and (present or alone)
+        if present is not None and not unclear and contradicted:
+            return Fact(state=Residency.AMBIGUOUS), Reason.AMBIGUOUS_COPIES
+        if reading.undecided:
+            return Fact(state=Residency.AMBIGUOUS), Reason.EVIDENCE_LATE
+        if fact.state is Residency.AMBIGUOUS:
+            return fact, Reason.AMBIGUOUS_COPIES
+        if fact.state is Residency.UNKNOWN:
+            return fact, history_gap or Reason.HISTORY_EXPIRED
+        return fact, history_gap if fact.state is Residency.NEVER_SEEN else Reason.NONE
+
+    # --- sparse groups --------------------------------------------------------------------------------
+
+    def _vetoed(
+        self, stream: StreamId, facts: Facts, reading: Reading, ahead: int, history_gap: Reason
+    ) -> tuple[int | None, Reason]:
+        """The dense boundary in blocks, when sparse groups alone kept a lookup from reaching further.
+
+        A sliding window needs the blocks of its window before the boundary, a Mamba group its state at
+        the boundary (vllm ``v1/core/single_type_kv_cache_manager.py``).
+        """
+        groups = self._ledger.groups(stream)
+        sparse = [spec for spec in groups if not spec.dense]
+        if not sparse or not ahead or not groups[0].dense:
+            return None, Reason.NONE
+        unit = max(1, (facts.match_unit or reading.block_size) // reading.block_size)
+        boundary = reading.first + ahead
+        gap = Reason.NONE
+        for blocks in range(boundary - boundary % unit, reading.first, -unit):
+            answers = [self._holds(stream, spec, reading, blocks, history_gap) for spec in sparse]
+            if all(answer is True for answer in answers):
+                return None, Reason.NONE
+            gap = gap or next((answer for answer in answers if isinstance(answer, Reason)), Reason.NONE)
+        return (None, gap) if gap else (boundary, Reason.NONE)
+
+    def _holds(
+        self, stream: StreamId, spec: GroupSpec, reading: Reading, blocks: int, history_gap: Reason
+    ) -> bool | Reason:
+        """Whether a sparse group held what a match of so many blocks needs, or why that is not known."""
+        size = reading.block_size
+        stride = max(1, (spec.block_size or size) // size)
+        needed = 1 if spec.window is None else max(1, -(-(spec.window - 1) // (size * stride)))
+        keys = [
+            key
+            for index, key in enumerate(reading.chain, reading.first + 1)
+            if blocks - needed * stride < index <= blocks and index % stride == 0
+        ]
+        unclear = Reason.NONE
+        for fact in self._ledger.as_of(stream, keys, reading.position, group=spec.group):
+            if fact.state is Residency.EVICTED or (fact.state is Residency.NEVER_SEEN and not history_gap):
+                return False
+            if fact.state is not Residency.RESIDENT:
+                unclear = unclear or history_gap or Reason.AMBIGUOUS_COPIES
+        return unclear or True
