@@ -95,6 +95,7 @@ class Joiner:
         self.held_spans = 0
         self.held_bytes = 0
         self.duplicates = 0
+        self._tickets: dict[int, int] = {}
 
     # --- the four members -----------------------------------------------------------------------
 
@@ -154,6 +155,10 @@ class Joiner:
         self._counter += 1
         heapq.heappush(self._again, (overdue, self._counter, group))
         return True
+
+    def holds(self, ticket: int) -> bool:
+        """Whether a span that came with this ticket is held."""
+        return ticket in self._tickets
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -225,6 +230,8 @@ class Joiner:
         if not group.add(span):
             self.duplicates += 1
             return
+        if span.ticket:
+            self._tickets[span.ticket] = self._tickets.get(span.ticket, 0) + 1
         size = len(span.raw) + SPAN_OVERHEAD_BYTES
         group.held_bytes += size
         self.held_bytes += size
@@ -271,6 +278,8 @@ class Joiner:
         self.held_spans -= len(spans)
         self.held_bytes -= group.held_bytes
         for span in spans:
+            if span.ticket:
+                self._let_go(span.ticket)
             if self._by_trace.get(span.trace_id) is group:
                 del self._by_trace[span.trace_id]
             for name in request_ids(span):
@@ -278,6 +287,11 @@ class Joiner:
                     del self._by_request[name]
         self._remember(spans, now)
         return Released(spans, reason, group.arrived)
+
+    def _let_go(self, ticket: int) -> None:
+        self._tickets[ticket] -= 1
+        if not self._tickets[ticket]:
+            del self._tickets[ticket]
 
     def _remember(self, spans: tuple[Span, ...], now: float) -> None:
         by_trace: dict[bytes, list[Span]] = {}

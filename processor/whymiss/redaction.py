@@ -11,7 +11,7 @@ the same digest on every replica and is not guessable from a low-entropy prompt.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cache
 
@@ -32,11 +32,15 @@ class Signal(StrEnum):
 
 
 class Redacted(msgspec.Struct, frozen=True):
-    """An encoded ``Export*ServiceRequest`` that may leave; ``items`` counts its spans (0: not counted)."""
+    """An encoded ``Export*ServiceRequest`` that may leave; ``items`` counts its spans (0: not counted).
+
+    ``tickets`` names the accepted requests of which something is in it.
+    """
 
     signal: Signal
     body: bytes
     items: int
+    tickets: tuple[int, ...] = ()
 
 
 class Sampling(StrEnum):
@@ -47,9 +51,19 @@ class Sampling(StrEnum):
     UNKNOWN = "unknown"
 
 
-def untouched(signal: Signal, body: bytes, items: int) -> Redacted:
+def untouched(signal: Signal, body: bytes, items: int, *, ticket: int = 0) -> Redacted:
     """A request that nothing of ours is in: it leaves as it came."""
-    return Redacted(signal, body, items)
+    return Redacted(signal, body, items, (ticket,) if ticket else ())
+
+
+def nothing(tickets: tuple[int, ...]) -> Redacted:
+    """Of these requests nothing is left that could leave."""
+    return Redacted(Signal.TRACES, b"", 0, tickets)
+
+
+def tickets_of(spans: Iterable[Span]) -> tuple[int, ...]:
+    """The accepted requests that spans came in."""
+    return tuple({span.ticket: None for span in spans if span.ticket})
 
 
 def sampling_of(span: Span) -> Sampling:
@@ -124,13 +138,15 @@ class Redactor:
             return False
         return self._unknown_is_sampled
 
-    def spans(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted:
+    def spans(
+        self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool, tickets: tuple[int, ...] = ()
+    ) -> Redacted:
         """Encode spans with their part of the verdict, each in the envelope that it came in."""
         grouped: dict[Envelope, list[bytes]] = {}
         for span, verdict in judged:
             envelope = splice_resource(span.envelope, {}, self._drop) if self._drop else span.envelope
             grouped.setdefault(envelope, []).append(self._span(span, verdict, sampled=sampled))
-        return Redacted(Signal.TRACES, assemble(grouped.items()), len(judged))
+        return Redacted(Signal.TRACES, assemble(grouped.items()), len(judged), tickets)
 
     def _span(self, span: Span, verdict: Verdict | None, *, sampled: bool) -> bytes:
         attributes: dict[str, Attribute] = {}

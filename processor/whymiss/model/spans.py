@@ -146,6 +146,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Names of attributes of the span that must not leave."""
     digested: tuple[str, ...] = ()
     """Names of attributes of the span whose value may leave as a keyed digest only."""
+    ticket: int = 0
+    """Number of the accepted request that it came in, where requests are numbered; else 0."""
 
 
 _SUFFIX = re.compile(r"-[0-9a-f]{8}$")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from ..attribution import worker_name
 from ..config import Config
 from ..dialects.claim import Dialect
@@ -32,7 +34,7 @@ from ..model import (
     Span,
     Verdict,
 )
-from ..redaction import Redacted, Redactor, Signal, adjusted_count, sampling_of, untouched
+from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
 from ..wire.fields import resource_attributes, scope_name, valid_ids
 from ..wire.split import Group, assemble, split
 from .events import EventIntake
@@ -69,8 +71,8 @@ class Pipeline:
 
     # --- spans ------------------------------------------------------------------------------------
 
-    def traces(self, body: bytes, now: float) -> Accepted:
-        """Take an encoded ``ExportTraceServiceRequest``.
+    def traces(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
+        """Take an encoded ``ExportTraceServiceRequest``; what leaves of it carries its ``ticket``.
 
         Raises ``BadInput`` when it cannot be split; one bad span costs that span only.
         """
@@ -85,22 +87,28 @@ class Pipeline:
             passed += len(others)
             if others:
                 foreign.append((one.envelope, others))
-        outgoing = list(self._forward(body, groups, foreign, passed))
+        if ticket:
+            ours = [msgspec.structs.replace(span, ticket=ticket) for span in ours]
+        outgoing = list(self._forward(body, groups, foreign, passed, ticket))
         self._judge.note(ours)
         outgoing.extend(self._act(self._joiner.accept(ours, now), now))
         self._show_join()
         message = f"{len(rejected)} span(s) rejected: {rejected[0]}" if rejected else ""
         return Accepted(tuple(outgoing), len(rejected), message)
 
-    def metrics(self, body: bytes, now: float) -> Accepted:
+    def metrics(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
         """Metrics leave as they came."""
         del now
-        return Accepted((untouched(Signal.METRICS, body, 0),) if body else ())
+        return Accepted((untouched(Signal.METRICS, body, 0, ticket=ticket),) if body else ())
 
-    def logs(self, body: bytes, now: float) -> Accepted:
+    def logs(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
         """Logs leave as they came."""
         del now
-        return Accepted((untouched(Signal.LOGS, body, 0),) if body else ())
+        return Accepted((untouched(Signal.LOGS, body, 0, ticket=ticket),) if body else ())
+
+    def holds(self, ticket: int) -> bool:
+        """Whether anything that came with this ticket is held."""
+        return self._joiner.holds(ticket)
 
     def _claim(
         self, one: Group, possible_dialects: Sequence[Dialect], ours: list[Span], rejected: list[str]
@@ -133,13 +141,18 @@ class Pipeline:
         return others
 
     def _forward(
-        self, body: bytes, groups: Sequence[Group], foreign: Sequence[tuple[Envelope, Sequence[bytes]]], passed: int
+        self,
+        body: bytes,
+        groups: Sequence[Group],
+        foreign: Sequence[tuple[Envelope, Sequence[bytes]]],
+        passed: int,
+        ticket: int,
     ) -> Iterable[Redacted]:
         if not passed:
             return
         self.measures.count("whymiss.spans.passed_through", passed)
         whole = passed == sum(len(one.spans) for one in groups)
-        yield untouched(Signal.TRACES, body if whole else assemble(foreign), passed)
+        yield untouched(Signal.TRACES, body if whole else assemble(foreign), passed, ticket=ticket)
 
     def _identity(self, envelope: Envelope) -> ResourceIdentity:
         known = self._identities.get(envelope.resource)
@@ -236,12 +249,15 @@ class Pipeline:
 
     def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted | None:
         """Redact spans; one that cannot be redacted must not leave, and costs itself."""
+        tickets = tickets_of(span for span, _ in judged)
         try:
-            return self._redactor.spans(judged, sampled=sampled)
+            return self._redactor.spans(judged, sampled=sampled, tickets=tickets)
         except BadInput:
             fit = [pair for pair in judged if self._is_fit(pair, sampled=sampled)]
         self.measures.count("whymiss.spans.dropped", len(judged) - len(fit), reason="redaction_failed")
-        return self._redactor.spans(fit, sampled=sampled) if fit else None
+        if fit:
+            return self._redactor.spans(fit, sampled=sampled, tickets=tickets)
+        return nothing(tickets) if tickets else None
 
     def _is_fit(self, pair: tuple[Span, Verdict | None], *, sampled: bool) -> bool:
         try:

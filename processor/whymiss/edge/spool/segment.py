@@ -51,5 +51,3 @@ class Segment:
 def cost(body: bytes) -> int:
     """Bytes of the spool that a request takes, until its segment goes."""
     return RECORD_BYTES + len(body) + SETTLED_BYTES
-
-

@@ -6,6 +6,8 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, Final
 
+from .records import SETTLED_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -57,8 +59,8 @@ class Volume:
                 path.unlink()
 
     def create(self, first: int) -> int:
-        """Create an empty segment and return its descriptor."""
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        """Create a segment and return its descriptor; one of that number holds no record, and is begun anew."""
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         return os.open(self._path(first, _SEGMENT), flags, 0o600)
 
     def write(self, descriptor: int, content: bytes) -> None:
@@ -102,13 +104,12 @@ class Volume:
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._path(first, _SETTLED), flags, 0o600)
         try:
-            end = os.fstat(descriptor).st_size
-            try:
-                self.write(descriptor, content)
-            except OSError:
-                # Entries are found by their place, so half a one would hide all that follow.
-                os.ftruncate(descriptor, end)
-                raise
+            # Entries are found by their place, so half a one would hide all that follow.
+            size = os.fstat(descriptor).st_size
+            whole = size - size % SETTLED_BYTES
+            if whole < size:
+                os.ftruncate(descriptor, whole)
+            self.write(descriptor, content)
         finally:
             os.close(descriptor)
 

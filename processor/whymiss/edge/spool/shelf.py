@@ -1,0 +1,196 @@
+"""The segments of a spool, of this run and of those before: what is settled, and what has to be read back."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from ..logs import Log
+from .records import Damage, Reader, decode_settled, encode_settled
+from .segment import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...measures import Measures
+    from .records import Record
+    from .volume import Volume
+
+_RECORDS_MAX: Final = 1 << 32
+"""More than any segment can hold."""
+
+_log = Log("spool")
+
+
+class Shelf:
+    """All segments in order. A segment goes when it is closed and nothing in it is left to settle."""
+
+    def __init__(self, volume: Volume, measures: Measures) -> None:
+        self._volume = volume
+        self._measures = measures
+        self._segments: list[Segment] = []
+        self._old: deque[Segment] = deque()
+        self._unnoted: set[Segment] = set()
+        self._replaying: dict[int, int] = {}
+        self.opened = asyncio.Event()
+        """Set once the directory could be opened; until then nothing can be accepted."""
+        self.size = 0
+        """Bytes on disk, and those that notes will take."""
+        self.replaying_bytes = 0
+        """Bytes of requests that were read back and are not settled."""
+        self.next_sequence = 1
+
+    @property
+    def has_unnoted(self) -> bool:
+        """Whether anything is settled and the disk does not know it."""
+        return bool(self._unnoted)
+
+    def open(self) -> None:
+        """Open the directory; raises ``OSError``, and ``BlockingIOError`` where another process has it."""
+        found = self._volume.open()
+        try:
+            if found:
+                self.next_sequence = self._mend(found)
+            self._segments = [Segment(first, self._volume.size(first)) for first in found]
+            self._volume.remove_orphans(found)
+        except OSError:
+            self._volume.close()
+            raise
+        self._old.extend(self._segments)
+        self.size = sum(segment.size for segment in self._segments)
+        self.opened.set()
+        _log.info("the spool is open", segments=len(self._segments), bytes=self.size)
+
+    def begin(self, size: int) -> Segment:
+        """Know of a new, empty segment."""
+        if self._segments and self._segments[-1].first == self.next_sequence:
+            self.size -= self._segments.pop().size  # it never held a record, and could not be removed
+        segment = Segment(self.next_sequence, size)
+        self._segments.append(segment)
+        self.size += size
+        return segment
+
+    def settle(self, sequence: int) -> None:
+        """Forget a request; one that is not known, or forgotten, is no mistake."""
+        self.replaying_bytes -= self._replaying.pop(sequence, 0)
+        at = bisect_right(self._segments, sequence, key=_first) - 1
+        if at >= 0 and self._segments[at].settle(sequence):
+            self._unnoted.add(self._segments[at])
+            self.drop_if_over(self._segments[at])
+
+    def drop_if_over(self, segment: Segment) -> None:
+        """Remove a segment in which nothing is left."""
+        if not segment.closed or segment.left:
+            return
+        try:
+            self._volume.remove(segment.first)
+        except OSError as error:
+            self.fail("remove", error)
+            self._unnoted.add(segment)
+            return
+        self._segments.remove(segment)
+        self._unnoted.discard(segment)
+        self.size -= segment.size
+
+    def note(self) -> None:
+        """Note on disk what is settled, so that a crash does not replay it."""
+        for segment in sorted(self._unnoted, key=_first):
+            self.drop_if_over(segment)
+            if segment not in self._unnoted:
+                continue
+            try:
+                self._volume.note(segment.first, encode_settled(segment.unnoted))
+            except OSError as error:
+                self.fail("note", error)
+                return
+            segment.unnoted.clear()
+            self._unnoted.discard(segment)
+
+    def backlog(self) -> Iterator[Record]:
+        """Read back, in order, what earlier runs left unsettled; one request is in memory at a time."""
+        while self._old:
+            yield from self._read_back(self._old.popleft())
+
+    def fail(self, operation: str, error: OSError) -> None:
+        """Count a failure of the disk that refuses nobody."""
+        self._measures.count("whymiss.spool.failures", operation=operation)
+        _log.error("the spool's disk failed", error=error, operation=operation)
+
+    def _mend(self, found: list[int]) -> int:
+        """Cut what a crash tore off the last segment, and return the first sequence number that is free."""
+        first = found[-1]
+        try:
+            file, size = self._volume.read(first)
+            with file:
+                reader = Reader(file, size, first)
+                for _ in reader:
+                    pass
+        except OSError as error:
+            self.fail("read", error)
+            return first + _RECORDS_MAX
+        if reader.damage is None:
+            return reader.next_sequence
+        self._count_damage(first, reader, lost=1)
+        try:
+            if reader.next_sequence == first:
+                self._volume.remove(first)
+                found.pop()
+            else:
+                self._volume.cut(first, reader.sound_bytes)
+        except OSError as error:
+            self.fail("cut", error)
+            return first + _RECORDS_MAX
+        return reader.next_sequence
+
+    def _read_back(self, segment: Segment) -> Iterator[Record]:
+        try:
+            settled = decode_settled(self._volume.settled(segment.first))
+            file, size = self._volume.read(segment.first)
+        except OSError as error:
+            self.fail("read", error)
+            return
+        with file:
+            reader = Reader(file, size, segment.first)
+            records = iter(reader)
+            while True:
+                try:
+                    record = next(records, None)
+                except OSError as error:  # a bad sector; what is behind it is kept for another start
+                    self.fail("read", error)
+                    return
+                if record is None:
+                    break
+                segment.add(settled=record.sequence in settled)
+                if record.sequence not in settled:
+                    self._replaying[record.sequence] = len(record.body)
+                    self.replaying_bytes += len(record.body)
+                    yield record
+        if reader.damage is not None:
+            self._count_damage(segment.first, reader, lost=self._count_lost(segment, settled))
+        segment.closed = True
+        self.drop_if_over(segment)
+
+    def _count_lost(self, segment: Segment, settled: set[int]) -> int:
+        """Count the unsettled records between a segment's damage and the next segment; without one, one."""
+        at = bisect_right(self._segments, segment.first, key=_first)
+        if at == len(self._segments):
+            return 1
+        return sum(one not in settled for one in range(segment.next_sequence, self._segments[at].first))
+
+    def _count_damage(self, first: int, reader: Reader, *, lost: int) -> None:
+        assert reader.damage is not None, "there is damage to count"
+        self._measures.count("whymiss.spool.corrupt_records", lost, kind=reader.damage.value)
+        write = _log.warning if reader.damage is Damage.TORN and lost <= 1 else _log.error
+        write(
+            "a segment of the spool is damaged",
+            segment=first,
+            offset=reader.sound_bytes,
+            kind=reader.damage.value,
+            records=lost,
+        )
+
+
+def _first(segment: Segment) -> int:
+    return segment.first
