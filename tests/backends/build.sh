@@ -8,7 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 pins=$here/versions.toml
 python=${PYTHON:-python3}
-hash=$(sha256sum "$pins" | cut -c1-16)
+hash=$(cat "$pins" "$here/manifests/main.go" | sha256sum | cut -c1-16)
 cache=${WHYMISS_BACKENDS:-${XDG_CACHE_HOME:-$HOME/.cache}/whymiss-backends/$hash}
 export CGO_ENABLED=0 GOFLAGS="-p=2 -trimpath ${GOFLAGS:-}"
 mkdir -p "$cache"
@@ -31,6 +31,15 @@ collector() {
     keep "$work/otelcol/otelcol" otelcol
 }
 
+manifests() {
+    mkdir "$work/manifests"
+    cp "$here/manifests/main.go" "$work/manifests"
+    read -r -a modules < <(pinned modules)
+    (cd "$work/manifests" && go mod init manifests >/dev/null && go get "${modules[@]}" && go mod tidy &&
+        go build -o manifests -ldflags "-s -w" .)
+    keep "$work/manifests/manifests" manifests
+}
+
 program() {
     read -r module version package < <(pinned program "$1")
     mkdir "$work/$1"
@@ -48,6 +57,10 @@ fi
 for name in "${names[@]}"; do
     [ -x "$cache/$name" ] && continue
     echo "building $name" >&2
-    if [ "$name" = otelcol ]; then collector >&2; else program "$name" >&2; fi
+    case $name in
+        otelcol) collector >&2 ;;
+        manifests) manifests >&2 ;;
+        *) program "$name" >&2 ;;
+    esac
 done
 echo "$cache"

@@ -1,4 +1,4 @@
-"""Says to `build.sh`, a shell script, what `versions.toml` says: ``pins.py builder|manifest|names|program … FILE``."""
+"""Says to `build.sh`, a shell script, what `versions.toml` says: ``pins.py builder|manifest|modules|names|program … FILE``."""
 
 import json
 import sys
@@ -14,9 +14,11 @@ def main(arguments: list[str]) -> None:
     collector, programs = pins["collector"], pins["programs"]
     match words:
         case ["names"]:
-            print("\n".join(("otelcol", *programs)))
+            print("\n".join(("otelcol", "manifests", *programs)))
         case ["program", name]:
             print(*programs[name])
+        case ["modules"]:
+            print(*pins["manifests"]["modules"])
         case ["builder"]:
             print(collector["builder"])
         case ["manifest"]:

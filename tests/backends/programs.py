@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-PINS = Path(__file__).with_name("versions.toml")
+PINS = (Path(__file__).with_name("versions.toml"), Path(__file__).parent / "manifests" / "main.go")
 PATIENCE_SECONDS = 60.0
 
 _Found = TypeVar("_Found")
@@ -38,7 +38,8 @@ def cache() -> Path:
     if named:
         return Path(named)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "whymiss-backends" / hashlib.sha256(PINS.read_bytes()).hexdigest()[:16]
+    pinned = b"".join(file.read_bytes() for file in PINS)
+    return home / "whymiss-backends" / hashlib.sha256(pinned).hexdigest()[:16]
 
 
 def _put_on_path() -> None:
