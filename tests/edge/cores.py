@@ -44,14 +44,17 @@ class PassingCore:
     held: list[tuple[float, Redacted]] = field(default_factory=list)
     advanced_at: list[float] = field(default_factory=list)
 
-    def traces(self, body: bytes, now: float) -> Accepted:
-        return self._take(untouched(Signal.TRACES, body, span_count(body)), now)
+    def traces(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
+        return self._take(untouched(Signal.TRACES, body, span_count(body), ticket=ticket), now)
 
-    def metrics(self, body: bytes, now: float) -> Accepted:
-        return self._take(untouched(Signal.METRICS, body, 0), now)
+    def metrics(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
+        return self._take(untouched(Signal.METRICS, body, 0, ticket=ticket), now)
 
-    def logs(self, body: bytes, now: float) -> Accepted:
-        return self._take(untouched(Signal.LOGS, body, 0), now)
+    def logs(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
+        return self._take(untouched(Signal.LOGS, body, 0, ticket=ticket), now)
+
+    def holds(self, ticket: int) -> bool:
+        return any(ticket in item.tickets for _, item in self.held)
 
     def _take(self, item: Redacted, now: float) -> Accepted:
         if self.failure is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..redaction import Redacted
     from .delivery import Reply, Transport
     from .logs import Scalar
+    from .spool.receipts import Receipts
 
 CONCURRENCY = 10
 """Requests under way to one destination, as a Collector's ``num_consumers``."""
@@ -81,6 +82,8 @@ class Exporter:
         self._transport = transport
         self._measures = measures
         self._pace = pace or Pace()
+        self.receipts: Receipts | None = None
+        """Who is told of each item that was delivered, or given up and counted; not of those that the shutdown left."""
         self._queue: deque[Redacted] = deque()
         self._queued_bytes = 0
         self._sending: list[_Batch] = []
@@ -98,6 +101,12 @@ class Exporter:
     def held_bytes(self) -> int:
         """Bytes of the requests queued or under way."""
         return self._queued_bytes + sum(batch.size for batch in self._sending)
+
+    @property
+    def fullness(self) -> float:
+        """The part of its limits that is taken, 1 and above when it is full."""
+        limits = self._settings
+        return max(self.held_requests / limits.queue_requests_max, self.held_bytes / limits.queue_bytes_max)
 
     def require_room(self) -> None:
         """Raise `Overloaded` while what is held has reached a limit."""
@@ -130,7 +139,7 @@ class Exporter:
     async def stop(self, deadline_seconds: float) -> int:
         """Send what is held, then disconnect; return how many requests were given up at the deadline.
 
-        What waits for its next attempt makes it at once.
+        What waits for its next attempt makes it at once. A request that is on disk is not given up.
         """
         self._stopping.set()
         if self._workers:
@@ -140,11 +149,13 @@ class Exporter:
             worker.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
         await self._transport.close()
-        given_up = self.held_requests
-        if given_up:
-            items = sum(batch.items for batch in self._sending) + sum(item.items for item in self._queue)
-            self._lose("shutdown", items, requests=given_up)
-        return given_up
+        left = [*(item for batch in self._sending for item in batch.requests), *self._queue]
+        lost = [item for item in left if not item.tickets]
+        if lost:
+            self._lose("shutdown", sum(item.items for item in lost), requests=len(lost))
+        if len(left) > len(lost):
+            _log.warning("requests stay on disk", exporter=self.name, requests=len(left) - len(lost))
+        return len(lost)
 
     def _employ(self) -> None:
         """Have a worker for the queue, unless one is about to look at it or all are busy."""
@@ -173,6 +184,8 @@ class Exporter:
             self._employ()
             await self._deliver(batch)
             self._sending.remove(batch)
+            if self.receipts is not None:
+                self.receipts.ended(batch.requests)
         self._gathering = False
 
     def _may_grow(self) -> bool:
@@ -261,10 +274,18 @@ class Exporter:
 
 
 class FanOut:
-    """All destinations; each gets everything, in its own time."""
+    """All destinations; each gets everything, in its own time. ``receipts`` knows which requests are over."""
 
-    def __init__(self, exporters: Sequence[Exporter]) -> None:
+    def __init__(self, exporters: Sequence[Exporter], receipts: Receipts | None = None) -> None:
         self._exporters = exporters
+        self._receipts = receipts
+        for exporter in exporters:
+            exporter.receipts = receipts
+
+    @property
+    def fullness(self) -> float:
+        """That of the fullest destination."""
+        return max((exporter.fullness for exporter in self._exporters), default=0.0)
 
     def require_room(self) -> None:
         """Raise `Overloaded` while any destination's queue is full."""
@@ -274,8 +295,15 @@ class FanOut:
     def enqueue(self, items: Iterable[Redacted]) -> None:
         """Queue acknowledged items everywhere."""
         for item in items:
+            if self._receipts is not None:
+                self._receipts.queued(item, len(self._exporters) if item.body else 0)
             for exporter in self._exporters:
                 exporter.enqueue(item)
+
+    def look(self, ticket: int) -> None:
+        """See whether a request is over, after all that left of it at once was queued."""
+        if self._receipts is not None and ticket:
+            self._receipts.look([ticket])
 
     def gauge(self) -> None:
         """Bring the gauges up to date."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..pipeline import Accepted, KvOutcome, KvSource
     from ..redaction import Redacted
     from .exporter import FanOut
+    from .spool.records import Record
+    from .spool.spool import Spool
 
 Door: TypeAlias = Literal["grpc", "http"]
 
@@ -32,15 +34,18 @@ class Core(Protocol):
         """When `advance` next has something to release, or ``None`` while nothing is held."""
         ...
 
-    def traces(self, body: bytes, now: float) -> Accepted:
-        """Take an encoded ExportTraceServiceRequest; raises `BadInput`, `Overloaded`."""
+    def traces(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
+        """Take an encoded ExportTraceServiceRequest; raises `BadInput`, `Overloaded`.
+
+        What leaves of it, now or later, carries its ticket, unless that is 0.
+        """
         ...
 
-    def metrics(self, body: bytes, now: float) -> Accepted:
+    def metrics(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
         """Take an encoded ExportMetricsServiceRequest; raises `BadInput`, `Overloaded`."""
         ...
 
-    def logs(self, body: bytes, now: float) -> Accepted:
+    def logs(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
         """Take an encoded ExportLogsServiceRequest; raises `BadInput`, `Overloaded`."""
         ...
 
@@ -48,6 +53,10 @@ class Core(Protocol):
         self, source: KvSource, frames: Sequence[bytes], received_unix_nanos: int, *, replayed: bool, now: float
     ) -> KvOutcome:
         """Take one ZMQ message of a publisher, or of its replay socket."""
+        ...
+
+    def holds(self, ticket: int) -> bool:
+        """Whether something that came with this ticket has not left."""
         ...
 
     def advance(self, now: float) -> tuple[Redacted, ...]:
@@ -62,12 +71,21 @@ class Core(Protocol):
 class Intake:
     """Takes requests from the receivers and hands on what the core lets go of at once.
 
-    A request is accepted when the core holds it or the exporters have queued it. With a full queue it
-    is refused before the core sees it, because what the core has joined cannot be taken back.
+    A request is accepted when the core holds it or the exporters have queued it, and before that it is in
+    the spool where there is one. With a full queue it is refused before the core sees it, because what the
+    core has joined cannot be taken back.
     """
 
-    def __init__(self, core: Core, fan_out: FanOut, now: Callable[[], float], accepted: Callable[[], None]) -> None:
-        self._take = {Signal.TRACES: core.traces, Signal.METRICS: core.metrics, Signal.LOGS: core.logs}
+    def __init__(
+        self,
+        core: Core,
+        fan_out: FanOut,
+        now: Callable[[], float],
+        accepted: Callable[[], None],
+        spool: Spool | None = None,
+    ) -> None:
+        self._receive = {Signal.TRACES: core.traces, Signal.METRICS: core.metrics, Signal.LOGS: core.logs}
+        self._spool = spool
         self._measures = core.measures
         self._fan_out = fan_out
         self._now = now
@@ -77,8 +95,7 @@ class Intake:
         """Take one encoded request, or raise what `answer_to` knows how to answer."""
         try:
             self._fan_out.require_room()
-            accepted = self._take[signal](body, self._now())
-            self._fan_out.enqueue(accepted.outgoing)
+            accepted = self._take(signal, body) if self._spool is None else await self._keep(self._spool, signal, body)
         except (BadInput, Overloaded) as error:
             _log.warning("a request was refused", error=error, transport=door, signal=signal)
             self._count_refused_spans(door, signal, body)
@@ -92,6 +109,35 @@ class Intake:
         self._measures.count("whymiss.receiver.accepted_requests", transport=door, signal=signal)
         if signal is Signal.TRACES:
             self._measures.count("whymiss.receiver.accepted_spans", span_count(body), transport=door)
+        return accepted
+
+    def replay(self, record: Record) -> None:
+        """Take a request that an earlier run acknowledged and did not deliver; whatever fails costs itself."""
+        outcome = "taken"
+        try:
+            self._take(record.signal, record.body, record.sequence)
+        except Exception as error:
+            outcome = "failed"
+            _log.error("a stage failed on a request read from disk", error=error, signal=record.signal)
+            if self._spool is not None:
+                self._spool.settle(record.sequence)
+        self._measures.count("whymiss.spool.replayed_requests", outcome=outcome)
+        self._accepted()
+
+    async def _keep(self, spool: Spool, signal: Signal, body: bytes) -> Accepted:
+        """Put a request on disk, then take it; one that is refused is forgotten there."""
+        ticket = await spool.append(signal, body)
+        try:
+            self._fan_out.require_room()  # others may have come while the disk was at work
+            return self._take(signal, body, ticket)
+        except BaseException:
+            spool.settle(ticket)
+            raise
+
+    def _take(self, signal: Signal, body: bytes, ticket: int = 0) -> Accepted:
+        accepted = self._receive[signal](body, self._now(), ticket=ticket)
+        self._fan_out.enqueue(accepted.outgoing)
+        self._fan_out.look(ticket)
         return accepted
 
     def count_refused(self, door: Door, signal: Signal, reason: str) -> None:

@@ -24,6 +24,9 @@ from .kv_events import KvListener
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
 from .security import Doorkeeper
+from .spool.receipts import Receipts
+from .spool.replay import Replay
+from .spool.spool import Spool
 from .telemetry import MetricsServer, OtlpMetricsPush, own_resource, resident_bytes
 from .transports import connect
 
@@ -53,6 +56,7 @@ class Service:
         self._temporality = temporality
         self._core = core or Pipeline(config, process_key=secrets.token_bytes(32), start_unix_nanos=time.time_ns())
         self._fan_out = FanOut([])
+        self._spool: Spool | None = None
         self._stack = AsyncExitStack()
         self._stop_by = 0.0
         self.grpc_port = self.http_port = self.metrics_port = self.health_port = 0
@@ -65,19 +69,20 @@ class Service:
         async with AsyncExitStack() as stack:
             health = await self._start_health(stack)
             await self._start_telemetry(stack)
-            self._fan_out = FanOut(
-                [
-                    Exporter(name, settings, connect(settings), core.measures, pace)
-                    for name, settings in config.exporters.items()
-                ]
-            )
+            self._spool = await self._start_spool(stack, pace)
+            receipts = None if self._spool is None else Receipts(core.holds, self._spool.settle)
+            self._fan_out = self._connect(pace, receipts)
             stack.push_async_callback(self._stop_exporters)
             stack.callback(self._drain)
             advance = Advance(core, self._fan_out, pace)
             task = asyncio.create_task(advance.run())
             stack.push_async_callback(_cancel, task)
             await self._start_listeners(stack, advance)
-            await self._start_receivers(stack, Intake(core, self._fan_out, pace.now, advance.look))
+            intake = Intake(core, self._fan_out, pace.now, advance.look, self._spool)
+            if self._spool is not None:
+                replay = Replay(self._spool, intake, self._fan_out, pace, config.spool.replay_requests_per_second)
+                stack.push_async_callback(_cancel, asyncio.create_task(replay.run()))
+            await self._start_receivers(stack, intake)
             stack.callback(self._begin_to_stop, health)
             self._stack = stack.pop_all()
         if health is not None:
@@ -111,6 +116,21 @@ class Service:
             push = OtlpMetricsPush(settings, self._collect, resource, temporality=self._temporality)
             stack.push_async_callback(push.stop, patience_seconds=_PUSH_SECONDS_MAX)
             await push.start()
+
+    async def _start_spool(self, stack: AsyncExitStack, pace: Pace) -> Spool | None:
+        if self._config.spool.directory is None:
+            return None
+        spool = Spool(self._config.spool, self._core.measures, pace)
+        stack.push_async_callback(spool.stop)
+        await spool.start()
+        return spool
+
+    def _connect(self, pace: Pace, receipts: Receipts | None) -> FanOut:
+        exporters = [
+            Exporter(name, settings, connect(settings), self._core.measures, pace)
+            for name, settings in self._config.exporters.items()
+        ]
+        return FanOut(exporters, receipts)
 
     async def _start_listeners(self, stack: AsyncExitStack, advance: Advance) -> None:
         context = zmq.asyncio.Context()
@@ -146,6 +166,8 @@ class Service:
 
     def _collect(self, reader: str | None) -> tuple[MetricSnapshot, ...]:
         self._fan_out.gauge()
+        if self._spool is not None:
+            self._spool.gauge()
         self._core.measures.gauge("whymiss.process.memory", resident_bytes())
         return self._core.measures.snapshot(reader)
 

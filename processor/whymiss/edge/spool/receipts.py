@@ -29,15 +29,16 @@ class Receipts:
         for ticket in item.tickets:
             self._owed[ticket] = self._owed.get(ticket, 0) + destinations
 
-    def ended(self, item: Redacted) -> None:
-        """Know that a destination has an item, or that it was given up and counted."""
-        for ticket in item.tickets:
-            left = self._owed.get(ticket, 0) - 1
-            if left > 0:
-                self._owed[ticket] = left
-            else:
-                self._owed.pop(ticket, None)
-        self.look(item.tickets)
+    def ended(self, items: Iterable[Redacted]) -> None:
+        """Know that a destination has items, or that they were given up and counted."""
+        for item in items:
+            for ticket in item.tickets:
+                left = self._owed.get(ticket, 0) - 1
+                if left > 0:
+                    self._owed[ticket] = left
+                else:
+                    self._owed.pop(ticket, None)
+            self.look(item.tickets)
 
     def look(self, tickets: Iterable[int]) -> None:
         """Settle those for which nothing is owed."""

@@ -1,0 +1,50 @@
+"""After a crash: what was not delivered goes through the stages again, in order and not all at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from ..logs import Log
+
+if TYPE_CHECKING:
+    from ..delivery import Pace
+    from ..exporter import FanOut
+    from ..intake import Intake
+    from .spool import Spool
+
+BYTES_MAX: Final = 64 << 20
+"""Bytes read back that may be under way at once."""
+
+FULLNESS_MAX: Final = 0.5
+"""The part of a queue beyond which new requests have the rest to themselves."""
+
+_TURN_SECONDS: Final = 0.05
+
+_log = Log("spool")
+
+
+class Replay:
+    """One task, from the start of the service until the backlog has been read."""
+
+    def __init__(self, spool: Spool, intake: Intake, fan_out: FanOut, pace: Pace, requests_per_second: int) -> None:
+        self._spool = spool
+        self._intake = intake
+        self._fan_out = fan_out
+        self._pace = pace
+        self._turn = max(1, round(requests_per_second * _TURN_SECONDS))
+        self._seconds = self._turn / requests_per_second
+        self._never = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read the backlog and hand it on, a few requests a turn."""
+        count = 0
+        for record in await self._spool.backlog():
+            while self._spool.replaying_bytes > BYTES_MAX or self._fan_out.fullness > FULLNESS_MAX:
+                await self._pace.wait(self._never, _TURN_SECONDS)
+            self._intake.replay(record)
+            count += 1
+            if count % self._turn == 0:
+                await self._pace.wait(self._never, self._seconds)
+        if count:
+            _log.info("undelivered requests of an earlier run were read from disk", requests=count)
