@@ -103,9 +103,9 @@ class Simulation:
         self._counter = 0
         self._finished: list[tuple[Truth, int, int]] = []
         self._now = EPOCH
-        self._reannounced: set[int | None] = set()
-        self._unseen: set[int | None] = set()
-        """Last keys of requests whose end nobody will know of: a store behind one may be of a decode."""
+        self._reannounced: set[int] = set()
+        self._unseen: set[int] = set()
+        """Last keys of requests whose end nobody will know of: one block behind one may be of a decode."""
         self._reporting: set[int] = set()
         """Requests with a session: it stands on their real stores too."""
 
@@ -137,10 +137,10 @@ class Simulation:
         for truth, worker, end in sorted(self._finished, key=lambda one: one[0].number):
             self._world.review(truth, worker, end, skews)
             prompt = self._prompts[truth.number]
-            near = {truth.first_key, prompt.parent(truth.block_index)}
-            if near & self._reannounced:
+            behind = prompt.parent(truth.block_index) if len(prompt.keys) == truth.block_index + 1 else None
+            if {truth.first_key, behind} & self._reannounced:
                 truth.touched.add("reannounced")
-            if near & self._unseen:
+            if behind in self._unseen:
                 truth.touched.add("lost")
             yield truth
 
