@@ -46,5 +46,4 @@ class Replay:
             count += 1
             if count % self._turn == 0:
                 await self._pace.wait(self._never, self._seconds)
-        if count:
-            _log.info("undelivered requests of an earlier run were read from disk", requests=count)
+        _log.info("the backlog of earlier runs has been read", requests=count)
