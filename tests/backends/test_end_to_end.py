@@ -77,7 +77,9 @@ class Stack:
         file = self._folder / "jaeger.yaml"
         file.write_text(yaml.safe_dump(config), encoding="utf-8")
         ready = f"http://127.0.0.1:{self.jaeger_query}/api/services"
-        return Program(self._folder / "jaeger.log", "jaeger", "--config", str(file), ready=ready)
+        # Its spans about itself are nobody's business here.
+        quiet = {"OTEL_TRACES_SAMPLER": "always_off"}
+        return Program(self._folder / "jaeger.log", "jaeger", "--config", str(file), ready=ready, environ=quiet)
 
     def _next_hop(self, grpc: int, http: int, metrics: int, jaeger: int, health: int) -> Program:
         config = yaml_of("collector-config/collector/next-hop.yaml")
