@@ -42,5 +42,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.digestKeySecret }}
 {{- $_ := set $ours "redaction" (dict "digest_key" "${env:WHYMISS_DIGEST_KEY}") }}
 {{- end }}
+{{- if .Values.spool.enabled }}
+{{- $_ := set $ours "spool" (dict "directory" "/var/spool/whymiss/requests" "bytes_max" .Values.spool.bytesMax) }}
+{{- end }}
 {{- toYaml (mergeOverwrite $ours (deepCopy .Values.config)) }}
 {{- end }}
