@@ -2,8 +2,9 @@
 
 A segment is ``magic, first sequence, CRC``; a record is ``length, sequence, signal, CRC, body``, little-endian.
 Sequence numbers rise by one from record to record and from segment to segment, so that what is missing can
-be counted, and nothing that merely looks like a record is taken for one. What has been settled stands in a
-file of its own beside the segment: sequence numbers, each with a CRC.
+be counted, and nothing that merely looks like a record is taken for one. Notes stand in a file of their own
+beside the segment: the sequence numbers of what is settled, and the number after its last record once that is
+known, each with a CRC.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ _MAGIC: Final = b"WMSPOOL1"
 _HEADER: Final = struct.Struct("<8sQI")
 _RECORD: Final = struct.Struct("<IQBI")
 _CHECKED: Final = struct.Struct("<IQB")
-_SETTLED: Final = struct.Struct("<QI")
+_NOTE: Final = struct.Struct("<QI")
 
 HEADER_BYTES: Final = _HEADER.size
 RECORD_BYTES: Final = _RECORD.size
 """What a record costs beside its body."""
-SETTLED_BYTES: Final = _SETTLED.size
-BODY_BYTES_MAX: Final = (1 << 32) - 1
+NOTE_BYTES: Final = _NOTE.size
+_END: Final = 1 << 63
+"""Marks a note as the end of the segment."""
 
 _NUMBERS: Final = {Signal.TRACES: 1, Signal.METRICS: 2, Signal.LOGS: 3}
 _SIGNALS: Final = {number: signal for signal, number in _NUMBERS.items()}
@@ -66,19 +68,33 @@ def encode_prefix(sequence: int, signal: Signal, body: bytes) -> bytes:
     return _RECORD.pack(len(body), sequence, number, check)
 
 
-def encode_settled(sequences: Iterable[int]) -> bytes:
-    """Write sequence numbers that need not be replayed."""
-    return b"".join(_SETTLED.pack(one, crc32(one.to_bytes(8, "little"))) for one in sequences)
+class Notes(msgspec.Struct, frozen=True):
+    """What stands beside a segment."""
+
+    settled: frozenset[int]
+    """Sequence numbers that need not be replayed."""
+    end: int | None
+    """The number after the last record, or ``None`` for a segment that was not closed."""
+
+    def count_lost(self, next_sequence: int) -> int:
+        """Count the unsettled records from a number on; at least one where the end is not known."""
+        if self.end is None:
+            return 1
+        return max(0, self.end - next_sequence - sum(one >= next_sequence for one in self.settled))
 
 
-def decode_settled(content: bytes) -> set[int]:
-    """Read sequence numbers that need not be replayed; a damaged entry says nothing, and costs a duplicate."""
-    whole = len(content) - len(content) % SETTLED_BYTES
-    return {
-        sequence
-        for sequence, check in _SETTLED.iter_unpack(content[:whole])
-        if check == crc32(sequence.to_bytes(8, "little"))
-    }
+def encode_notes(settled: Iterable[int], end: int | None) -> bytes:
+    """Write notes to be added to those that are there."""
+    numbers = [*settled, *([] if end is None else [end | _END])]
+    return b"".join(_NOTE.pack(one, crc32(one.to_bytes(8, "little"))) for one in numbers)
+
+
+def decode_notes(content: bytes) -> Notes:
+    """Read notes; a damaged one says nothing, and costs a duplicate."""
+    whole = len(content) - len(content) % NOTE_BYTES
+    sound = [one for one, check in _NOTE.iter_unpack(content[:whole]) if check == crc32(one.to_bytes(8, "little"))]
+    ends = [one - _END for one in sound if one >= _END]
+    return Notes(frozenset(one for one in sound if one < _END), ends[-1] if ends else None)
 
 
 class Reader:

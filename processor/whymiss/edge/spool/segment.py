@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .records import RECORD_BYTES, SETTLED_BYTES
+from .records import NOTE_BYTES, RECORD_BYTES
 
 
 class Segment:
@@ -50,4 +50,4 @@ class Segment:
 
 def cost(body: bytes) -> int:
     """Bytes of the spool that a request takes, until its segment goes."""
-    return RECORD_BYTES + len(body) + SETTLED_BYTES
+    return RECORD_BYTES + len(body) + NOTE_BYTES

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ..logs import Log
-from .records import Damage, Reader, decode_settled, encode_settled
+from .records import Damage, Notes, Reader, decode_notes, encode_notes
 from .segment import Segment
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Shelf:
     def begin(self, size: int) -> Segment:
         """Know of a new, empty segment."""
         if self._segments and self._segments[-1].first == self.next_sequence:
-            self.size -= self._segments.pop().size  # it never held a record, and could not be removed
+            stale = self._segments.pop()  # it never held a record, and could not be removed
+            self._unnoted.discard(stale)
+            self.size -= stale.size
         segment = Segment(self.next_sequence, size)
         self._segments.append(segment)
         self.size += size
@@ -79,6 +81,12 @@ class Shelf:
         if at >= 0 and self._segments[at].settle(sequence):
             self._unnoted.add(self._segments[at])
             self.drop_if_over(self._segments[at])
+
+    def close(self, segment: Segment) -> None:
+        """Know that a segment gets no more records."""
+        segment.closed = True
+        self._unnoted.add(segment)
+        self.drop_if_over(segment)
 
     def drop_if_over(self, segment: Segment) -> None:
         """Remove a segment in which nothing is left."""
@@ -101,7 +109,8 @@ class Shelf:
             if segment not in self._unnoted:
                 continue
             try:
-                self._volume.note(segment.first, encode_settled(segment.unnoted))
+                end = segment.next_sequence if segment.closed else None
+                self._volume.note(segment.first, encode_notes(segment.unnoted, end))
             except OSError as error:
                 self.fail("note", error)
                 return
@@ -122,6 +131,9 @@ class Shelf:
         """Cut what a crash tore off the last segment, and return the first sequence number that is free."""
         first = found[-1]
         try:
+            notes = decode_notes(self._volume.notes(first))
+            if notes.end is not None:
+                return notes.end
             file, size = self._volume.read(first)
             with file:
                 reader = Reader(file, size, first)
@@ -132,7 +144,7 @@ class Shelf:
             return first + _RECORDS_MAX
         if reader.damage is None:
             return reader.next_sequence
-        self._count_damage(first, reader, lost=1)
+        self._count_end(first, reader, notes)
         try:
             if reader.next_sequence == first:
                 self._volume.remove(first)
@@ -146,7 +158,7 @@ class Shelf:
 
     def _read_back(self, segment: Segment) -> Iterator[Record]:
         try:
-            settled = decode_settled(self._volume.settled(segment.first))
+            notes = decode_notes(self._volume.notes(segment.first))
             file, size = self._volume.read(segment.first)
         except OSError as error:
             self.fail("read", error)
@@ -162,34 +174,26 @@ class Shelf:
                     return
                 if record is None:
                     break
-                segment.add(settled=record.sequence in settled)
-                if record.sequence not in settled:
+                settled = record.sequence in notes.settled
+                segment.add(settled=settled)
+                if not settled:
                     self._replaying[record.sequence] = len(record.body)
                     self.replaying_bytes += len(record.body)
                     yield record
-        if reader.damage is not None:
-            self._count_damage(segment.first, reader, lost=self._count_lost(segment, settled))
+        self._count_end(segment.first, reader, notes)
         segment.closed = True
         self.drop_if_over(segment)
 
-    def _count_lost(self, segment: Segment, settled: set[int]) -> int:
-        """Count the unsettled records between a segment's damage and the next segment; without one, one."""
-        at = bisect_right(self._segments, segment.first, key=_first)
-        if at == len(self._segments):
-            return 1
-        return sum(one not in settled for one in range(segment.next_sequence, self._segments[at].first))
-
-    def _count_damage(self, first: int, reader: Reader, *, lost: int) -> None:
-        assert reader.damage is not None, "there is damage to count"
-        self._measures.count("whymiss.spool.corrupt_records", lost, kind=reader.damage.value)
-        write = _log.warning if reader.damage is Damage.TORN and lost <= 1 else _log.error
-        write(
-            "a segment of the spool is damaged",
-            segment=first,
-            offset=reader.sound_bytes,
-            kind=reader.damage.value,
-            records=lost,
-        )
+    def _count_end(self, first: int, reader: Reader, notes: Notes) -> None:
+        """Count what the reading of a segment did not reach; what was torn off between records shows by its end only."""
+        damage, lost = reader.damage, notes.count_lost(reader.next_sequence)
+        if damage is None and (not lost or notes.end is None):
+            return
+        kind = damage or Damage.TORN
+        self._measures.count("whymiss.spool.corrupt_records", lost, kind=kind.value)
+        # A crash tears off what nobody had been told was taken.
+        write = _log.warning if kind is Damage.TORN and notes.end is None else _log.error
+        write("a segment of the spool is damaged", segment=first, offset=reader.sound_bytes, kind=kind, records=lost)
 
 
 def _first(segment: Segment) -> int:

@@ -124,6 +124,9 @@ class Spool:
     def settle(self, ticket: int) -> None:
         """Forget a request: all of it has left, or its sender knows that it was not taken."""
         self._shelf.settle(ticket)
+        self._plan_notes()
+
+    def _plan_notes(self) -> None:
         if self._note_at is None and self._shelf.has_unnoted:
             self._note_at = self._pace.now() + NOTE_SECONDS
             self._stir.set()
@@ -297,12 +300,12 @@ class Spool:
     def _let_go(self, segment: Segment) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         self._active, self._unsynced_since = None, None
-        segment.closed = True
         try:
             os.close(descriptor)
         except OSError as error:
             self._shelf.fail("close", error)
-        self._shelf.drop_if_over(segment)
+        self._shelf.close(segment)
+        self._plan_notes()
 
 
 async def _to_the_end(work: Callable[[], None]) -> None:

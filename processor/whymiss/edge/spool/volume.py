@@ -6,7 +6,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, Final
 
-from .records import SETTLED_BYTES
+from .records import NOTE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _SEGMENT: Final = ".segment"
-_SETTLED: Final = ".settled"
+_NOTES: Final = ".notes"
 
 
 class Volume:
@@ -53,8 +53,8 @@ class Volume:
 
     def remove_orphans(self, segments: Sequence[int]) -> None:
         """Remove what a crash left of segments that are gone."""
-        kept = {self._path(first, _SETTLED) for first in segments}
-        for path in self._directory.glob(f"*{_SETTLED}"):
+        kept = {self._path(first, _NOTES) for first in segments}
+        for path in self._directory.glob(f"*{_NOTES}"):
             if path not in kept:
                 path.unlink()
 
@@ -90,23 +90,21 @@ class Volume:
 
     def size(self, first: int) -> int:
         """Bytes of a segment and of what is noted beside it."""
-        return sum(
-            path.stat().st_size for suffix in (_SEGMENT, _SETTLED) if (path := self._path(first, suffix)).exists()
-        )
+        return sum(path.stat().st_size for suffix in (_SEGMENT, _NOTES) if (path := self._path(first, suffix)).exists())
 
-    def settled(self, first: int) -> bytes:
+    def notes(self, first: int) -> bytes:
         """Read what is noted beside a segment."""
-        path = self._path(first, _SETTLED)
+        path = self._path(first, _NOTES)
         return path.read_bytes() if path.exists() else b""
 
     def note(self, first: int, content: bytes) -> None:
         """Append to what is noted beside a segment."""
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(self._path(first, _SETTLED), flags, 0o600)
+        descriptor = os.open(self._path(first, _NOTES), flags, 0o600)
         try:
             # Entries are found by their place, so half a one would hide all that follow.
             size = os.fstat(descriptor).st_size
-            whole = size - size % SETTLED_BYTES
+            whole = size - size % NOTE_BYTES
             if whole < size:
                 os.ftruncate(descriptor, whole)
             self.write(descriptor, content)
@@ -116,7 +114,7 @@ class Volume:
     def remove(self, first: int) -> None:
         """Remove a segment, then what is noted beside it: the other order could replay all of it."""
         self._path(first, _SEGMENT).unlink(missing_ok=True)
-        self._path(first, _SETTLED).unlink(missing_ok=True)
+        self._path(first, _NOTES).unlink(missing_ok=True)
 
     def _path(self, first: int, suffix: str) -> Path:
         return self._directory / f"{first:020d}{suffix}"
