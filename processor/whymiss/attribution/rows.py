@@ -48,8 +48,11 @@ def none(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     if facts.prompt_tokens < (facts.match_unit or facts.block_size) or facts.first < matchable:
         return None
     # What a tier promised counts as cached from the first scheduling on, whether or not it arrives.
-    all_local = (facts.local_hit_tokens or 0) >= matchable * facts.block_size
-    return Yes(lost_tokens=0) if all_local or not tier_failed(facts) else None
+    if (facts.local_hit_tokens or 0) >= matchable * facts.block_size:
+        return Yes(lost_tokens=0)
+    if facts.offload is None and facts.offload_gap:
+        return Unsure(facts.offload_gap)
+    return None if tier_failed(facts) else Yes(lost_tokens=0)
 
 
 def cache_disabled(facts: Facts, policy: Policy) -> Yes | Unsure | None:

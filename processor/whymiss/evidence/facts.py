@@ -64,7 +64,7 @@ class FactFinder:
             stream=stream,
             prompt_tokens=_prompt_tokens(said, lookup, request.gateways),
             cached_tokens=cached,
-            local_hit_tokens=lookup.local_hit_tokens if lookup is not None else None,
+            local_hit_tokens=_local_hit(lookup),
             block_size=size,
             match_unit=self._match_unit(stream, lookup, size, cached),
             first=cached // size if cached is not None and size else None,
@@ -96,6 +96,8 @@ class FactFinder:
             last_hit_key=reading.last_hit_key,
             chain_known=reading.chain_known,
             lookup_seen=reading.lookup_seen,
+            # What a tier delivers is stored like what was computed: a chain begins where the local hit ended.
+            local_hit_tokens=facts.local_hit_tokens if reading.lookup_seen else reading.cached_tokens,
             match_unit=self._match_unit(stream, lookup, reading.block_size, reading.cached_tokens),
         )
         if stream is None or not reading.chain:
@@ -163,6 +165,13 @@ def _prompt_tokens(said: EngineRequest | None, lookup: Lookup | None, gateways: 
         return said.prompt_tokens
     counts = {usage.prompt_tokens for usage in _usages(gateways) if usage.prompt_tokens is not None}
     return counts.pop() if len(counts) == 1 else None
+
+
+def _local_hit(lookup: Lookup | None) -> int | None:
+    """Cached tokens of the engine's own cache, where a lookup keeps them apart."""
+    if lookup is None or lookup.local_hit_tokens is not None or lookup.external_hit_tokens is None:
+        return lookup.local_hit_tokens if lookup is not None else None
+    return None if lookup.cached_tokens is None else lookup.cached_tokens - lookup.external_hit_tokens
 
 
 def _looked(request: Request, said: EngineRequest | None) -> int:

@@ -118,7 +118,7 @@ class OwnRecord:
     def _vetoed(
         self, stream: StreamId, facts: Facts, reading: Reading, ahead: int, history_gap: Reason
     ) -> tuple[int | None, Reason]:
-        """The dense boundary in blocks, when sparse groups alone kept a lookup from reaching further.
+        """The last legal boundary of the dense group in blocks, when sparse groups alone kept a lookup from reaching further.
 
         A sliding window needs the blocks of its window before the boundary, a Mamba group its state at
         the boundary (vllm ``v1/core/single_type_kv_cache_manager.py``).
@@ -128,9 +128,11 @@ class OwnRecord:
         if not sparse or not ahead or not groups[0].dense:
             return None, Reason.NONE
         unit = max(1, (facts.match_unit or reading.block_size) // reading.block_size)
-        boundary = reading.first + ahead
+        boundary = (reading.first + ahead) // unit * unit
+        if boundary <= reading.first:
+            return None, Reason.NONE
         gap = Reason.NONE
-        for blocks in range(boundary - boundary % unit, reading.first, -unit):
+        for blocks in range(boundary, reading.first, -unit):
             answers = [self._holds(stream, spec, reading, blocks, history_gap) for spec in sparse]
             if all(answer is True for answer in answers):
                 return None, Reason.NONE

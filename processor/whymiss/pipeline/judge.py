@@ -83,8 +83,9 @@ class Judge:
         readings = self._reader.read(request, resolved.streams, resolved.gap, reported_cached(request))
         if not readings.readings:
             bare = self._facts.bare(request, readings, worker)
-            if bare.cached_tokens is None and request.gateways and not self._ledger.streams():
-                # Asked for its usage, the engine gave no count: nothing shows that there was a miss.
+            counted = request.lookup is not None or bool(request.gateways)
+            if bare.cached_tokens is None and counted and not self._ledger.streams():
+                # Who counts gave no count: nothing shows that there was a miss at all.
                 bare = msgspec.structs.replace(bare, gap=Reason.NO_CACHED_TOKENS)
             return decide(bare, self._policy)
         facts = [self._facts.of(request, one, readings, worker) for one in readings.readings]
