@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ..errors import BadInput, Overloaded
 from ..redaction import Signal
+from ..wire.kv_logs import take_kv_events
 from ..wire.split import span_count
 from .logs import Log
 
@@ -126,7 +127,8 @@ class Intake:
 
     async def _keep(self, spool: Spool, signal: Signal, body: bytes) -> Accepted:
         """Put a request on disk, then take it; one that is refused is forgotten there."""
-        ticket = await spool.append(signal, body)
+        # Token ids and salts must not reach the disk: what they are evidence of is lost with the process.
+        ticket = await spool.append(signal, take_kv_events(body).rest if signal is Signal.LOGS else body)
         try:
             self._fan_out.require_room()  # others may have come while the disk was at work
             return self._take(signal, body, ticket)

@@ -64,6 +64,7 @@ class KvListener:
         self._source = KvSource(
             name=source_name(settings),
             worker=settings.worker,
+            default_worker=settings.default_worker,
             rank=settings.rank,
             model=settings.model,
             kv_connector=settings.kv_connector,

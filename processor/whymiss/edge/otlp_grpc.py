@@ -29,7 +29,7 @@ _CONNECTION_GRACE_MS = 60_000
 
 
 class GrpcReceiver:
-    """Serves the three Export methods on one address. Compression by gzip and deflate is gRPC's own."""
+    """Serves the three Export methods, and what is added, on one address. Compression by gzip and deflate is gRPC's own."""
 
     def __init__(  # noqa: PLR0913 - what is by keyword has a default
         self,
@@ -66,6 +66,10 @@ class GrpcReceiver:
         )
         self.port = 0
         """The port that is listened on, after `start`."""
+
+    def add(self, service: grpc.GenericRpcHandler) -> None:
+        """Serve one more service; before `start`."""
+        self._server.add_generic_rpc_handlers((service,))
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""

@@ -10,6 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
+import zmq
 import zmq.asyncio
 
 from ..pipeline import Pipeline
@@ -20,7 +21,10 @@ from .delivery import Pace
 from .exporter import Exporter, FanOut
 from .health import Health, Status
 from .intake import Intake
-from .kv_events import KvListener
+from .kv_discovery import Discovery, World
+from .kv_events import KvListener, source_name
+from .kv_push import kv_push_service
+from .kv_silence import Attended, Silence
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
 from .security import Doorkeeper
@@ -33,7 +37,7 @@ from .transports import connect
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ..config import Config
+    from ..config import Config, KvSourceConfig
     from ..measures import Measures, MetricSnapshot
     from .intake import Core
     from .telemetry import Temporality
@@ -82,7 +86,7 @@ class Service:
             if self._spool is not None:
                 replay = Replay(self._spool, intake, self._fan_out, pace, config.spool.replay_requests_per_second)
                 stack.push_async_callback(_cancel, asyncio.create_task(replay.run()))
-            await self._start_receivers(stack, intake)
+            await self._start_receivers(stack, intake, advance)
             stack.callback(self._begin_to_stop, health)
             self._stack = stack.pop_all()
         if health is not None:
@@ -134,13 +138,25 @@ class Service:
 
     async def _start_listeners(self, stack: AsyncExitStack, advance: Advance) -> None:
         context = zmq.asyncio.Context()
+        context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))  # the default is 1023: too few for a fleet
         stack.callback(context.destroy, linger=0)
-        for settings in self._config.kv_events.sources:
-            listener = KvListener(settings, self._core, context, advance.look)
-            stack.push_async_callback(listener.stop)
-            await listener.start()
+        settings = self._config.kv_events
+        silence = Silence(self._core.measures, settings.silence_seconds)
+        stack.push_async_callback(_cancel, asyncio.create_task(silence.run()))
 
-    async def _start_receivers(self, stack: AsyncExitStack, intake: Intake) -> None:
+        def subscribe(source: KvSourceConfig) -> Attended:
+            return Attended(
+                source_name(source),
+                silence,
+                lambda taken: KvListener(source, self._core, context, taken),
+                advance.look,
+            )
+
+        discovery = Discovery(settings, subscribe, self._core.measures, World(os.environ))
+        stack.push_async_callback(discovery.stop)
+        await discovery.start()
+
+    async def _start_receivers(self, stack: AsyncExitStack, intake: Intake, advance: Advance) -> None:
         settings = self._config.receivers
         grace_seconds = self._config.shutdown.deadline_seconds * _RECEIVERS_SHARE
         doorkeeper = Doorkeeper(settings.bearer_tokens)
@@ -148,6 +164,7 @@ class Service:
             grpc = GrpcReceiver(
                 settings.grpc.endpoint, settings.grpc, intake, grace_seconds=grace_seconds, doorkeeper=doorkeeper
             )
+            grpc.add(kv_push_service(self._core, advance.look, doorkeeper.admits))
             stack.push_async_callback(grpc.stop)
             await grpc.start()
             self.grpc_port = grpc.port

@@ -36,6 +36,7 @@ from ..model import (
 )
 from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
 from ..wire.fields import resource_attributes, scope_name, valid_ids
+from ..wire.kv_logs import take_kv_events
 from ..wire.split import Group, assemble, split
 from .events import EventIntake
 from .judge import Judge
@@ -102,9 +103,17 @@ class Pipeline:
         return Accepted((untouched(Signal.METRICS, body, 0, ticket=ticket),) if body else ())
 
     def logs(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
-        """Logs leave as they came."""
-        del now
-        return Accepted((untouched(Signal.LOGS, body, 0, ticket=ticket),) if body else ())
+        """Logs leave as they came, less the records that carry KV events: those hold token ids and salts."""
+        taken = take_kv_events(body)
+        rejected = list(taken.rejected)
+        for record in taken.records:
+            one = record.pushed
+            source = KvSource(name=one.source, worker=one.worker, rank=one.rank, model=one.model)
+            if self.kv_frames(source, one.frames, record.observed_unix_nanos, now=now).kind == "bad":
+                rejected.append("body: is no batch of KV-cache events")
+        message = f"{len(rejected)} record(s) rejected: {rejected[0]}" if rejected else ""
+        outgoing = (untouched(Signal.LOGS, taken.rest, 0, ticket=ticket),) if taken.rest else ()
+        return Accepted(outgoing, len(rejected), message)
 
     def holds(self, ticket: int) -> bool:
         """Whether anything that came with this ticket is held."""

@@ -39,7 +39,7 @@ class EventIntake:
             self._measures.count("whymiss.ledger.bad_events", source=source.name)
             return KvOutcome(kind="bad")
         named = worker_of_topic(frame.topic)
-        worker = source.worker or named.worker or source.name
+        worker = source.worker or named.worker or source.default_worker or source.name
         rank = source.rank if source.rank is not None else (batch.rank if batch.rank is not None else named.rank)
         if source.kv_connector:
             self.connectors.add(worker)

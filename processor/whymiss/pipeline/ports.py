@@ -24,6 +24,8 @@ class KvSource(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     worker: str | None = None
+    default_worker: str | None = None
+    """The worker where neither ``worker`` nor a topic names one; without it the source's own name."""
     rank: int | None = None
     model: str | None = None
     kv_connector: bool = False
