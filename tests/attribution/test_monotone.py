@@ -40,6 +40,7 @@ def whole(draw: st.DrawFn) -> Facts:
     ahead = draw(st.integers(1, max(1, left))) if state is Residency.RESIDENT else 0
     unseen = state is Residency.NEVER_SEEN
     siblings = unseen and draw(st.booleans())
+    disabled = draw(st.booleans()) and draw(st.booleans())
     removal = draw(st.sampled_from(Removal))
     lost_at = at(draw(st.floats(0.01, 30.0)))
     gone = state is Residency.EVICTED
@@ -54,7 +55,7 @@ def whole(draw: st.DrawFn) -> Facts:
         key=first,
         chain_known=True,
         lookup_seen=True,
-        disabled=draw(st.booleans()) and draw(st.booleans()),
+        disabled=disabled,
         speculative=draw(st.booleans()),
         sparse_lost_tokens=draw(st.sampled_from([None, None, 64])) if left else None,
         sparse_boundary=first + ahead if ahead and ahead * 16 >= unit and draw(st.booleans()) else None,
@@ -77,8 +78,11 @@ def whole(draw: st.DrawFn) -> Facts:
         concurrent=unseen and draw(st.booleans()),
         route=draw(st.none() | st.builds(RouteDecision, predicted_blocks=st.integers(0, 20))),
         promised_at=at(draw(st.floats(0.2, 10.0)), 0.1),
+        # A request that opted out has no tier asked for it.
         offload=draw(
             st.none()
+            if disabled
+            else st.none()
             | st.builds(
                 OffloadOutcome,
                 status=st.sampled_from(["none", "hit", "miss", "timeout", "failed", "stale"]),

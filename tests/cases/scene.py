@@ -212,6 +212,13 @@ class Scene:
         attributes["gen_ai.request.id"] = f"cmpl-{name}-0-0a1b2c3d"
         self._span(name, worker, "lookup", (at + 0.003, at + 0.003), attributes, rank=rank)
 
+    def preempted(self, name: str, worker: str, at: float, prompt_tokens: int) -> None:
+        """A probe's span of the lookup of a request that had lost its blocks while it ran."""
+        said: dict[str, Value] = {"num_tokens": prompt_tokens, "hit_tokens": 0, "block_size": 16, "preempted": True}
+        attributes: dict[str, Value] = {f"vllm.prefix_cache.{key}": value for key, value in said.items()}
+        attributes["vllm.request.id"] = f"cmpl-{name}-0-0a1b2c3d"
+        self._span(name, worker, "lookup", (at, at), attributes)
+
     def observed(self, name: str, worker: str, at: float, what: Prompt, cached: int, **more: Any) -> None:
         """A request of an engine that reports its lookups: its span, the lookup, and the stores of the rest."""
         self.serve(name, worker, at, what, cached // what.block)

@@ -255,3 +255,37 @@ def test_a_changed_token_under_another_salt_is_isolation_before_divergence() -> 
     verdict = scene.verdict("asked")
     assert said(verdict) == ("extra_key_mismatch", "")
     assert verdict.extra_key_kinds == ("cache_salt",)
+
+
+def test_processes_with_other_hash_seeds_are_an_identity_mismatch_and_no_divergence() -> None:
+    scene = Scene("w", "other")
+    scene.serve("warm", "other", 1.0, prompt(text(200), seed=1))
+    scene.serve("asked", "w", 5.0, prompt(text(200), seed=2))
+    verdict = scene.verdict("asked")
+    assert said(verdict) == ("identity_mismatch", "")
+    assert verdict.lost_tokens == 12 * 16
+
+
+def test_the_same_prompt_of_another_tenant_elsewhere_is_no_identity_mismatch() -> None:
+    scene = Scene("w", "other")
+    scene.serve("warm", "other", 1.0, prompt(text(200), salt="a"))
+    scene.serve("asked", "w", 5.0, prompt(text(200), salt="b"))
+    assert said(scene.verdict("asked")) == ("no_recent_match", "first_seen")
+
+
+def test_an_adapter_of_one_name_may_have_two_paths_and_decides_nothing() -> None:
+    scene = Scene("w", "other")
+    scene.serve("warm", "other", 1.0, prompt(text(200), lora="ad", seed=1))
+    scene.serve("asked", "w", 5.0, prompt(text(200), lora="ad", seed=2))
+    assert scene.verdict("asked").cause is Cause.UNKNOWN
+
+
+def test_a_preempted_lookup_is_no_lookup_of_its_own() -> None:
+    scene = Scene("w")
+    scene.serve("warm", "w", 1.0, WHAT)
+    scene.observed("asked", "w", 5.0, WHAT, 192)
+    scene["w"].removed(5.05, WHAT, *range(12))
+    scene.preempted("asked", "w", 5.06, 200)
+    verdicts = scene.verdicts()
+    assert set(verdicts) == {"warm", "asked"}
+    assert verdicts["asked"].cause is Cause.NONE

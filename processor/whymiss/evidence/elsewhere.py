@@ -29,7 +29,9 @@ class Elsewhere:
             if self._ledger.block_size(other) in {None, reading.block_size}
         ]
         facts = self._tiers(facts, stream, reading, chain, view)
-        return self._workers(facts, stream, reading, chain, view)
+        facts = self._workers(facts, stream, reading, chain, view)
+        unseen = facts.here is not None and facts.here.state is Residency.NEVER_SEEN
+        return self._identities(facts, stream, reading, chain, view) if unseen and not reading.first else facts
 
     # --- tiers ------------------------------------------------------------------------------------
 
@@ -93,6 +95,37 @@ class Elsewhere:
             lost_elsewhere_blocks=max(known) if lost and len(known) == len(lost) else None,
             concurrent=self._computing((stream, *view), chain[0], reading),
         )
+
+    def _identities(
+        self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
+    ) -> Facts:
+        """Whether another worker held the same tokens and extra keys under another key: unlike hash seeds."""
+        block = self._ledger.block(stream, chain[0])
+        if block is None:
+            return facts
+        for other in view:
+            before = self._ledger.position_at(other, reading.earliest - self._tolerance)
+            for twin in self._ledger.like(other, block, before):
+                if block.extras is not None and twin.extras is not None and twin.extras != block.extras:
+                    continue
+                # An adapter is hashed by its path, which is not published.
+                unclear = block.extras is None or twin.extras is None or "lora" in block.kinds
+                fact = self._ledger.as_of(other, (twin.key,), before)[0]
+                gap = self._doubt(other, Tier.DEVICE, twin.key, fact, reading)
+                if unclear or gap:
+                    return msgspec.structs.replace(facts, relatives_gap=gap or Reason.AMBIGUOUS_CHAIN)
+                leading = self._like_leading(other, stream, chain, before)
+                return msgspec.structs.replace(facts, same_identity=True, same_tokens_leading=leading)
+        return facts
+
+    def _like_leading(self, other: StreamId, stream: StreamId, chain: Sequence[int], position: int) -> int:
+        count = 0
+        for key in chain:
+            block = self._ledger.block(stream, key)
+            if block is None or not self._ledger.like(other, block, position):
+                break
+            count += 1
+        return count
 
     def _doubt(self, other: StreamId, tier: Tier, key: int, fact: Fact, reading: Reading) -> Reason:
         """Why another worker's record does not show what it held at the lookup."""

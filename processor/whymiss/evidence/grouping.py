@@ -62,7 +62,8 @@ def lookup_bounds(span: Span, said: EngineRequest) -> tuple[int, int, int]:
 def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
     """The requests among joined spans, and the spans that belong to none of them."""
     engines = [span for span in spans if says(span, EngineRequest)]
-    lookups = [span for span in spans if says(span, Lookup)]
+    # Only the lookup that admitted a request counts; a preempted one is looked up again.
+    lookups = [span for span in spans if (said := lookup_says(span)) is not None and not said.preempted]
     own = {id(span): span for span in engines if says(span, Lookup)}
     pairs = _match([span for span in engines if id(span) not in own], [span for span in lookups if id(span) not in own])
     pairs.update({id(span): span for span in own.values()})

@@ -269,6 +269,10 @@ class Ledger:
         """Resident blocks with the same tokens under other keys."""
         return self._record(stream).same_tokens(key, position)
 
+    def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
+        """Resident blocks with the tokens of another stream's block under other keys."""
+        return self._record(stream).like(block, position)
+
     def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
         """Blocks after the first that a sibling chain repeats."""
         return self._record(stream).reconverges(keys, position)

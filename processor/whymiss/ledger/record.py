@@ -325,9 +325,14 @@ class StreamRecord:
     def same_tokens(self, key: int, position: int) -> Sequence[Block]:
         """Other resident blocks with the same tokens from block 0 on."""
         block = self._blocks.get(key)
-        if block is None or block.prefix is None:
+        return [] if block is None else self.like(block, position)
+
+    def like(self, block: Block, position: int) -> Sequence[Block]:
+        """Resident blocks with the tokens of any stream's block from block 0 on, under other keys."""
+        if block.prefix is None:
             return []
-        others = [other for other in self._by_prefix[block.prefix] if other != key and self._first[other] < position]
+        named = self._by_prefix.get(block.prefix, ())
+        others = [other for other in named if other != block.key and self._first[other] < position]
         facts = self.as_of(others, position, Tier.DEVICE, None)
         return [
             self._blocks[other]

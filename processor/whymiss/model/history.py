@@ -181,6 +181,13 @@ class LedgerView(Protocol):
         """Other blocks, resident at a position, whose tokens from block 0 to their end are the same."""
         ...
 
+    def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
+        """Blocks of a stream, resident at a position, with the tokens of any stream's block from block 0 to its end.
+
+        Only those under other keys: the digests of ``block`` are compared, and they are of one process.
+        """
+        ...
+
     def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
         """How many of ``keys[1:]`` have the own tokens of a sibling chain's block at the same depth.
 
