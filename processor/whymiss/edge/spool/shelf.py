@@ -123,7 +123,7 @@ class Shelf:
             yield from self._read_back(self._old.popleft())
 
     def fail(self, operation: str, error: OSError) -> None:
-        """Count a failure of the disk that refuses nobody."""
+        """Count a failure of the disk."""
         self._measures.count("whymiss.spool.failures", operation=operation)
         _log.error("the spool's disk failed", error=error, operation=operation)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ...errors import Overloaded
-from ..logs import Log
 from .records import HEADER_BYTES, encode_header, encode_prefix
 from .segment import cost
 from .shelf import Shelf
@@ -39,8 +38,6 @@ _THREADED_BYTES: Final = 256 << 10  # below it a write to the page cache is quic
 _WRITE_BYTES_MAX: Final = 4 << 20
 _IDLE_SECONDS: Final = 3600.0
 _RETRY_SECONDS: Final = 5.0
-
-_log = Log("spool")
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -234,7 +231,7 @@ class Spool:
             "whymiss.spool.refused_requests", reason="full" if isinstance(error, Overloaded) else "disk"
         )
         if isinstance(error, OSError):
-            _log.error("the spool's disk refused a request", error=error)
+            self._shelf.fail("write", error)
             error = Overloaded(
                 f"the spool cannot be written: {error.strerror or 'the disk failed'}",
                 limit_key="spool.directory",
