@@ -7,14 +7,15 @@ PROTOS := $(shell find proto -name '*.proto' 2>/dev/null | sort)
 GENERATE = $(PY) -m grpc_tools.protoc -Iproto --python_out=$(1) --pyi_out=$(1) $(PROTOS)
 
 .DEFAULT_GOAL := check
-.PHONY: setup fmt check test deep bench run demo proto drift lock
+.PHONY: setup fmt check test deep bench backends run demo proto drift lock
 
 setup: $(STAMP)
 fmt: setup ; $(PY) -m ruff check --fix-only && $(PY) -m ruff format
 check: setup drift ; $(PY) -m ruff check && $(PY) -m ruff format --check && $(PY) -m mypy
-test: setup ; $(PY) -m pytest --hypothesis-profile=fast
+test: setup ; $(PY) -m pytest --hypothesis-profile=fast $(ARGS)
 deep: setup ; $(PY) -m pytest --hypothesis-profile=deep -m "deep or not deep"
 bench: setup ; @set -e; for script in tests/bench/bench_*.py; do echo "== $$script"; $(PY) $$script; done
+backends: setup ; bash tests/backends/build.sh && $(PY) -m pytest tests/backends
 run: setup ; $(PY) -m whymiss run $(ARGS)
 demo: setup ; $(PY) -m whymiss demo $(ARGS)
 proto: setup ; $(if $(PROTOS),$(call GENERATE,processor),@echo "no schema in proto/")
