@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.timeline import Timeline, late, left, span_of, summary
 from whymiss.config import JoinConfig
-from whymiss.join import SPAN_OVERHEAD_BYTES, Joiner
-from whymiss.model import Late, Released, ReleaseReason, Role, Span
+from whymiss.join import SERVICES_MAX, SPAN_OVERHEAD_BYTES, Joiner
+from whymiss.model import Late, Released, ReleaseReason, ResourceIdentity, Role, Span
 
 COMPLETE, HOLD, DRAIN, SHED = ReleaseReason.COMPLETE, ReleaseReason.HOLD, ReleaseReason.DRAIN, ReleaseReason.SHED
 CONFIG = JoinConfig(hold_seconds=8, linger_seconds=2, remembered_seconds=60)
@@ -138,6 +138,76 @@ def test_a_flood_in_one_trace_is_held_once_each() -> None:
     script = timeline().at(0).arrive(*spans, *spans)
     assert (script.joiner.held_spans, script.joiner.duplicates) == (499, 499)
     script.at(8).expect(left(HOLD, *spans))
+
+
+# --- who is waited for, and for whom one comes too late ---------------------------------------------
+
+
+def of_service(span: Span, name: str) -> Span:
+    return msgspec.structs.replace(span, resource=ResourceIdentity(service_name=name))
+
+
+def test_companions_are_learned_for_each_service() -> None:
+    # One service sits behind a router, the other does not: nobody waits for a router that never comes.
+    routed, alone = of_service(engine, "routed"), of_service(span_of(Role.ENGINE, 2, 22), "alone")
+    first = (router, routed), (of_service(span_of(Role.ENGINE, 9, 92), "alone"),)
+    script = timeline().at(0).arrive(*first[0], *first[1]).at(8).expect(left(HOLD, *first[0]), left(HOLD, *first[1]))
+    later = of_service(span_of(Role.ENGINE, 3, 33, start=19, end=20), "routed")
+    script.at(20).arrive(alone, later).at(22).expect(left(COMPLETE, alone)).at(28).expect(left(HOLD, later))
+
+
+def test_a_companion_that_came_late_is_waited_for_the_next_time() -> None:
+    script = learned().at(20).arrive(router, engine).at(22).expect(left(COMPLETE, router, engine))
+    script.at(23).arrive(offload).expect(late(offload))
+    pair = span_of(Role.ROUTER, 2, 21), span_of(Role.ENGINE, 2, 22)
+    script.at(30).arrive(*pair).at(37.9).expect().at(38).expect(left(HOLD, *pair))
+
+
+def test_a_companion_that_comes_no_more_is_forgotten() -> None:
+    pair = span_of(Role.ROUTER, 2, 21), span_of(Role.ENGINE, 2, 22)
+    script = learned().at(20).arrive(offload, engine).at(28).expect(left(HOLD, offload, engine))
+    script.at(100).arrive(*pair).at(102).expect(left(COMPLETE, *pair))
+
+
+def test_an_offload_span_is_joined_by_its_link_to_the_request() -> None:
+    linked = msgspec.structs.replace(span_of(Role.OFFLOAD, 7, 71), linked_trace_ids=(engine.trace_id,))
+    timeline().at(0).arrive(engine).at(1).arrive(linked).at(8).expect(left(HOLD, engine, linked))
+    timeline().at(0).arrive(linked).at(1).arrive(engine).at(8).expect(left(HOLD, engine, linked))
+
+
+def test_a_span_with_many_links_is_joined_to_none() -> None:
+    # A batch that worked for a hundred requests would make one group of all of them.
+    links = tuple(number.to_bytes(16, "big") for number in range(1, 101))
+    linked = msgspec.structs.replace(span_of(Role.OFFLOAD, 7, 71), linked_trace_ids=links)
+    timeline().at(0).arrive(engine, linked).at(8).expect(left(HOLD, engine), left(HOLD, linked))
+
+
+def test_a_routers_id_meets_the_id_that_the_engine_made_of_it() -> None:
+    served = span_of(Role.ENGINE, 2, 21, request_id="chatcmpl-x")
+    prompted = span_of(Role.ENGINE, 3, 31, request_id="cmpl-y-0")
+    chat, completion = span_of(Role.ROUTER, 4, 41, request_id="x"), span_of(Role.ROUTER, 5, 51, request_id="y")
+    script = timeline().at(0).arrive(served, completion).at(1).arrive(chat, prompted)
+    script.at(8).expect(left(HOLD, served, chat), left(HOLD, prompted, completion))
+
+
+def test_a_late_span_of_another_trace_is_known_by_its_request_id_and_not_held() -> None:
+    served = span_of(Role.ENGINE, 2, 21, request_id="chatcmpl-x")
+    closed = span_of(Role.OFFLOAD, 3, 31, request_id="chatcmpl-x-0123abcd", end=20)
+    timeline().at(0).arrive(served).at(8).expect(left(HOLD, served)).at(20).arrive(closed).expect(late(closed))
+
+
+def test_a_request_id_that_is_used_again_later_makes_nobody_late() -> None:
+    served = span_of(Role.ENGINE, 2, 21, request_id="chatcmpl-x")
+    again = span_of(Role.OFFLOAD, 3, 31, request_id="chatcmpl-x-0123abcd", start=15, end=16)
+    script = timeline().at(0).arrive(served).at(8).expect(left(HOLD, served))
+    script.at(20).arrive(again).expect().at(28).expect(left(HOLD, again))
+
+
+def test_services_are_forgotten_rather_than_kept_without_end() -> None:
+    joiner = Joiner(CONFIG)
+    joiner.accept([of_service(span_of(Role.ENGINE, 1, number), str(number)) for number in range(1, 3000)], 0.0)
+    joiner.expire(8.0)
+    assert len(joiner._habits) == SERVICES_MAX
 
 
 # --- properties ---------------------------------------------------------------------------------

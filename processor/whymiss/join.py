@@ -2,9 +2,9 @@
 
 The spans of one request come from several processes, each with its own batch exporter, so they
 arrive up to five seconds apart (``OTEL_BSP_SCHEDULE_DELAY``). They are kept together by trace id and,
-because offload tiers start traces of their own, by request id. A group is complete when the engine's
-span is there and every role that recent requests had; it then lingers a little, and it is released at
-the latest when its hold ends.
+because offload tiers start traces of their own, by request id and by the links of their spans. A group is
+complete when the engine's span is there and every role that recent requests of that service had; it then
+lingers a little, and it is released at the latest when its hold ends.
 
 Over-joining is harmless here: which span belongs to which lookup is decided later, from all of them.
 Time is a parameter. The joiner never reads a clock, calls back or logs.
@@ -14,17 +14,28 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 from .config import JoinConfig
-from .model import JoinOutcome, Late, Released, ReleaseReason, Role, Span, request_ids
+from .model import JoinOutcome, Late, Released, ReleaseReason, Role, Span, request_ids, served_ids
 
-SPAN_OVERHEAD_BYTES = 1000
+SPAN_OVERHEAD_BYTES = 1024
 """What a held span is counted as beside its bytes (measured below it: tests/bench/bench_join.py)."""
 
 
 FEW = 32
 """Up to here a group is a bare tuple, which is what nearly all are; a larger one gets an index."""
+
+LINKS_MAX = 4
+"""Linked traces that a span is joined to; one with more links sums up many requests and belongs to none."""
+SERVICES_MAX = 1024
+"""Kinds of engines whose companions are remembered; the one unseen for longest is forgotten first."""
+
+_INSIDE = frozenset({Role.ENGINE, Role.LOOKUP})
+
+Service: TypeAlias = tuple[str | None, str]
+"""Whose requests have the same companions: a service and the dialect of its engine's spans."""
 
 
 class _Open:
@@ -59,16 +70,28 @@ class _Open:
         return True
 
 
-class _Remembered:
+class _Remembered(NamedTuple):
     """What is kept of a released request: enough to know a late span when it comes."""
 
-    __slots__ = ("begin", "end", "span_ids", "until")
+    until: float
+    begin: int
+    end: int
+    span_ids: frozenset[bytes]
+    services: frozenset[Service]
 
-    def __init__(self, until: float, begin: int, end: int, span_ids: frozenset[bytes]) -> None:
-        self.until = until
-        self.begin = begin
-        self.end = end
-        self.span_ids = span_ids
+    def meets(self, span: Span, now: float) -> bool:
+        """Whether a span ran while the request did, and the request is not forgotten."""
+        return self.until >= now and span.start_unix_nanos <= self.end and span.end_unix_nanos >= self.begin
+
+
+class _Habits:
+    """Which roles the requests of one service had, and when each was last seen with one."""
+
+    __slots__ = ("known_from", "seen")
+
+    def __init__(self, known_from: float) -> None:
+        self.known_from = known_from
+        self.seen: dict[Role, float] = {}
 
 
 class Joiner:
@@ -89,8 +112,8 @@ class Joiner:
         self._again: list[tuple[float, int, _Open]] = []
         self._counter = 0
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
-        self._role_seen: dict[Role, float] = {}
-        self._learned_at: float | None = None
+        self._remembered_names: OrderedDict[str, _Remembered] = OrderedDict()
+        self._habits: OrderedDict[Service, _Habits] = OrderedDict()
         self.open_groups = 0
         self.held_spans = 0
         self.held_bytes = 0
@@ -102,13 +125,14 @@ class Joiner:
     def accept(self, spans: Iterable[Span], now: float) -> list[JoinOutcome]:
         """Take spans; returns what left because of them (late ones, and the oldest over a limit)."""
         outcomes: list[JoinOutcome] = []
-        if self._learned_at is None:
-            self._learned_at = now + self._config.hold_seconds
         for span in spans:
-            self._role_seen[span.role] = now
-            if self._is_late(span, now):
+            missed = self._missed(span, now)
+            if missed is not None:
+                self._learn(missed.services, {span.role}, now)
                 outcomes.append(Late(span))
                 continue
+            if span.role is Role.ENGINE:
+                self._know(_service(span), now)
             group = self._group_of(span, now)
             self._hold(group, span)
             self._linger(group, now)
@@ -150,6 +174,8 @@ class Joiner:
         self.open_groups += 1
         for span in released.spans:
             self._remembered.pop(span.trace_id, None)
+            for name in _names(span):
+                self._remembered_names.pop(name, None)
             self._index(group, span)
             self._hold(group, span)
         self._counter += 1
@@ -184,22 +210,33 @@ class Joiner:
         # A group that lingers waits in both queues; its wake is the earlier of the two.
         return min(heads, key=self._wake, default=None)
 
-    def _is_late(self, span: Span, now: float) -> bool:
+    def _missed(self, span: Span, now: float) -> _Remembered | None:
+        """The released request that a span comes too late for."""
         known = self._remembered.get(span.trace_id)
-        if known is None or known.until < now or span.trace_id in self._by_trace:
-            return False
-        if span.span_id in known.span_ids:
-            return True
-        # A trace may hold many requests, minutes apart: another engine span is another request.
-        return span.role is not Role.ENGINE and (
-            span.start_unix_nanos <= known.end and span.end_unix_nanos >= known.begin
-        )
+        if known is not None and known.until >= now and span.trace_id not in self._by_trace:
+            if span.span_id in known.span_ids:
+                return known
+            # A trace may hold many requests, minutes apart: another engine span is another request.
+            return known if span.role is not Role.ENGINE and known.meets(span, now) else None
+        if span.role is Role.ENGINE or any(True for _ in self._open_groups(span)):
+            return None
+        elsewhere = [self._remembered.get(trace_id) for trace_id in _linked(span)]
+        elsewhere += [self._remembered_names.get(name) for name in _names(span)]
+        return next((one for one in elsewhere if one is not None and one.meets(span, now)), None)
+
+    def _open_groups(self, span: Span) -> Iterator[_Open]:
+        """The open groups that a span belongs to; some may come twice."""
+        for trace_id in (span.trace_id, *_linked(span)):
+            if (group := self._by_trace.get(trace_id)) is not None:
+                yield group
+        for name in _names(span):
+            if (group := self._by_request.get(name)) is not None:
+                yield group
 
     def _group_of(self, span: Span, now: float) -> _Open:
         found: list[_Open] = []
-        named = [self._by_request.get(name) for name in request_ids(span)]
-        for group in (self._by_trace.get(span.trace_id), *named):
-            if group is not None and group not in found:
+        for group in self._open_groups(span):
+            if group not in found:
                 found.append(group)
         if found:
             group = min(found, key=lambda one: one.arrived)
@@ -214,8 +251,9 @@ class Joiner:
         return group
 
     def _index(self, group: _Open, span: Span) -> None:
-        self._by_trace[span.trace_id] = group
-        for name in request_ids(span):
+        for trace_id in (span.trace_id, *_linked(span)):
+            self._by_trace[trace_id] = group
+        for name in _names(span):
             self._by_request[name] = group
 
     def _merge(self, group: _Open, other: _Open) -> None:
@@ -239,20 +277,39 @@ class Joiner:
 
     def _linger(self, group: _Open, now: float) -> None:
         """Once all that requests have here has come, wait only a little longer."""
-        # Until a first hold has passed, nobody knows yet which companions requests have here.
-        if self._learned_at is None or now < self._learned_at:
+        services = {_service(span) for span in group.spans if span.role is Role.ENGINE}
+        if not services:
             return
         roles = {span.role for span in group.spans}
-        if Role.ENGINE not in roles or not self._expected(now) <= roles:
+        if not all(self._is_complete(service, roles, now) for service in services):
             return
         wake = min(group.arrived + self._config.hold_seconds, now + self._config.linger_seconds)
         if wake != group.lingers_until:
             group.lingers_until = wake
             self._lingering.append((wake, group))
 
-    def _expected(self, now: float) -> set[Role]:
+    def _is_complete(self, service: Service, roles: set[Role], now: float) -> bool:
+        habits = self._habits.get(service)
+        # Until a first hold has passed, nobody knows yet which companions requests have here.
+        if habits is None or now < habits.known_from:
+            return False
         recent = now - self._config.remembered_seconds
-        return {role for role, seen in self._role_seen.items() if seen >= recent}
+        return all(role in roles for role, seen in habits.seen.items() if seen >= recent)
+
+    def _know(self, service: Service, now: float) -> _Habits:
+        habits = self._habits.get(service)
+        if habits is None:
+            habits = self._habits[service] = _Habits(now + self._config.hold_seconds)
+            if len(self._habits) > SERVICES_MAX:
+                self._habits.popitem(last=False)
+        else:
+            self._habits.move_to_end(service)
+        return habits
+
+    def _learn(self, services: Iterable[Service], roles: set[Role], now: float) -> None:
+        for service in services:
+            seen = self._know(service, now).seen
+            seen.update(dict.fromkeys(roles, now))
 
     def _shed(self, now: float) -> list[JoinOutcome]:
         outcomes: list[JoinOutcome] = []
@@ -280,12 +337,15 @@ class Joiner:
         for span in spans:
             if span.ticket:
                 self._let_go(span.ticket)
-            if self._by_trace.get(span.trace_id) is group:
-                del self._by_trace[span.trace_id]
-            for name in request_ids(span):
+            for trace_id in (span.trace_id, *_linked(span)):
+                if self._by_trace.get(trace_id) is group:
+                    del self._by_trace[trace_id]
+            for name in _names(span):
                 if self._by_request.get(name) is group:
                     del self._by_request[name]
-        self._remember(spans, now)
+        services = frozenset(_service(span) for span in spans if span.role is Role.ENGINE)
+        self._learn(services, {span.role for span in spans if span.says}, now)
+        self._remember(spans, services, now)
         return Released(spans, reason, group.arrived)
 
     def _let_go(self, ticket: int) -> None:
@@ -293,7 +353,7 @@ class Joiner:
         if not self._tickets[ticket]:
             del self._tickets[ticket]
 
-    def _remember(self, spans: tuple[Span, ...], now: float) -> None:
+    def _remember(self, spans: tuple[Span, ...], services: frozenset[Service], now: float) -> None:
         by_trace: dict[bytes, list[Span]] = {}
         for span in spans:
             by_trace.setdefault(span.trace_id, []).append(span)
@@ -301,14 +361,35 @@ class Joiner:
         for trace_id, members in by_trace.items():
             known = self._remembered.pop(trace_id, None)
             earlier = known.span_ids if known is not None and known.until >= now else frozenset()
-            self._remembered[trace_id] = _Remembered(
+            self._remembered[trace_id] = remembered = _Remembered(
                 until,
                 min(span.start_unix_nanos for span in members),
                 max(span.end_unix_nanos for span in members),
                 earlier | {span.span_id for span in members},
+                services,
             )
+            for name in [name for span in members if span.role is Role.ENGINE for name in _names(span)]:
+                self._remembered_names.pop(name, None)
+                self._remembered_names[name] = remembered
         while len(self._remembered) > self._config.remembered_max:
             self._remembered.popitem(last=False)
+        while len(self._remembered_names) > self._config.remembered_max:
+            self._remembered_names.popitem(last=False)
+
+
+def _service(span: Span) -> Service:
+    return span.resource.service_name, span.dialect
+
+
+def _names(span: Span) -> tuple[str, ...]:
+    """The ids that an engine's span goes by, or that it may go by for whoever calls the engine."""
+    return request_ids(span) if span.role in _INSIDE else served_ids(span)
+
+
+def _linked(span: Span) -> tuple[bytes, ...]:
+    """The traces that an offload tier's span names as the requests that it worked for."""
+    linked = span.linked_trace_ids
+    return linked if span.role is Role.OFFLOAD and len(linked) <= LINKS_MAX else ()
 
 
 def _span_order(span: Span) -> tuple[int, bytes, bytes]:

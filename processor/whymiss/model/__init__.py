@@ -37,6 +37,7 @@ from .spans import (
     Span,
     caller_ids,
     request_ids,
+    served_ids,
 )
 from .verdicts import (
     Facts,
@@ -99,4 +100,5 @@ __all__ = [
     "Verdict",
     "caller_ids",
     "request_ids",
+    "served_ids",
 ]

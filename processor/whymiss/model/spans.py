@@ -172,17 +172,27 @@ def request_ids(span: Span) -> tuple[str, ...]:
 
 
 def caller_ids(span: Span) -> tuple[str, ...]:
-    """The ids of ``request_ids``, then those under which a caller of the engine's API may know the request.
+    """The ids of ``request_ids`` as a caller of the engine's API knows them.
 
     vLLM serves a request with the header ``X-Request-Id: x`` as ``chatcmpl-x``, and the prompts of a
     completion request as ``cmpl-x-0`` and so on: one caller's id can stand for several lookups.
     """
-    found = dict.fromkeys(request_ids(span))
-    for name in tuple(found):
-        served = _SERVED.fullmatch(name)
-        if served is not None:
-            found.setdefault(served["chat"] or served["completion"], None)
-    return tuple(found)
+    return tuple(dict.fromkeys([_callers(name) for name in request_ids(span)]))
+
+
+def served_ids(span: Span) -> tuple[str, ...]:
+    """The ids of ``request_ids``, then those under which vLLM serves (the first prompt of) such a request."""
+    spoken = request_ids(span)
+    if not spoken:
+        return ()
+    plain = [name for name in spoken if _SERVED.fullmatch(name) is None]
+    served = [form for name in plain for form in (f"chatcmpl-{name}", f"cmpl-{name}-0")]
+    return tuple(dict.fromkeys((*spoken, *served)))
+
+
+def _callers(name: str) -> str:
+    served = _SERVED.fullmatch(name)
+    return name if served is None else served["chat"] or served["completion"]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
