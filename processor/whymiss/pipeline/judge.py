@@ -90,7 +90,12 @@ class Judge:
             return decide(bare, self._policy)
         facts = [self._facts.of(request, one, readings, worker) for one in readings.readings]
         verdict = agree([decide(one, self._policy) for one in facts])
-        if verdict.cause in LOCAL_CAUSES and self._loads_unseen(request, resolved):
+        if not self._loads_unseen(request, resolved):
+            return verdict
+        if verdict.cause is Cause.UNKNOWN:
+            # What was loaded is among what was counted as computed.
+            return msgspec.structs.replace(verdict, cached_tokens=None, recomputed_tokens=None, block_index=None)
+        if verdict.cause in LOCAL_CAUSES:
             unseen = Readings(grade=Grade.NONE, gap=Reason.NO_CACHED_TOKENS, block_size=readings.block_size)
             bare = self._facts.bare(request, unseen, worker)
             return decide(msgspec.structs.replace(bare, cached_tokens=None, first=None), self._policy)
