@@ -11,7 +11,7 @@ GENERATE = $(PY) -m grpc_tools.protoc -Iproto --python_out=$(1) --pyi_out=$(1) $
 
 setup: $(STAMP)
 fmt: setup ; $(PY) -m ruff check --fix-only && $(PY) -m ruff format
-check: setup drift ; $(PY) -m ruff check && $(PY) -m ruff format --check && $(PY) -m mypy
+check: setup drift ; $(PY) -m ruff check && $(PY) -m ruff format --check && $(PY) -m mypy && $(PY) -m whymiss docs --check
 test: setup ; $(PY) -m pytest --hypothesis-profile=fast $(ARGS)
 deep: setup ; $(PY) -m pytest --hypothesis-profile=deep -m "deep or not deep"
 bench: setup ; @set -e; for script in tests/bench/bench_*.py; do echo "== $$script"; $(PY) $$script; done

@@ -103,6 +103,21 @@ def demo(directory: Path | None) -> None:
     sys.exit(tool.run(directory=directory, out=sys.stdout))
 
 
+@commands.command()
+@click.option("--check", is_flag=True, help="Write nothing; fail where a table is not what the code says.")
+def docs(*, check: bool) -> None:
+    """Write the generated tables of the documentation, from a checkout.
+
+    \b
+    Examples:
+      whymiss docs
+      whymiss docs --check
+    """
+    from .tools import docs as tool
+
+    sys.exit(tool.run(check=check, out=sys.stdout))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line, the process's own by default, and end with its exit code."""
     try:

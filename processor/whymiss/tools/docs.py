@@ -1,0 +1,80 @@
+"""``whymiss docs``: the tables of the documentation, written from the code that they describe.
+
+A table stands between ``<!-- generated: NAME -->`` and ``<!-- end: NAME -->``. ``--check`` writes nothing and
+fails where a table is not what the code says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from ..attribution import TABLE
+from ..measures import INSTRUMENTS
+from ..model import Cause, Owner
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = ("README.md", "collector-config/README.md", "DESIGN.md")
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; a bar inside a cell is escaped."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def causes() -> str:
+    """The ordered table of causes."""
+    rows = [[str(number), f"`{row.cause}`", row.owner.value, row.when] for number, row in enumerate(TABLE, 1)]
+    unknown = "Any of these whose evidence has a hole; the reason says which."
+    rows.append([str(len(rows) + 1), f"`{Cause.UNKNOWN}`", Owner.OBSERVABILITY.value, unknown])
+    return table(["#", "cause", "owner", "when (the first that holds)"], rows)
+
+
+def metrics() -> str:
+    """All metrics by their OTLP names."""
+    rows = [
+        [
+            f"`{one.name}`",
+            one.kind.value,
+            one.unit,
+            ", ".join(f"`{label}`" for label in one.labels) + (" + dimensions" if one.dimensional else ""),
+            one.description,
+        ]
+        for one in INSTRUMENTS
+    ]
+    return table(["metric", "kind", "unit", "labels", "what it says"], rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {"causes": causes, "metrics": metrics}
+
+
+def rendered(text: str) -> str:
+    """A page with its tables as the code has them now."""
+    for name, render in TABLES.items():
+        begin, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if opened and closed:
+            text = f"{before}{begin}\n{render()}\n{end}{after}"
+    return text
+
+
+def run(*, check: bool, out: TextIO, root: Path = ROOT) -> int:
+    """Write the tables, or with ``check`` compare them; returns the process's exit code."""
+    stale = []
+    for page in PAGES:
+        path = root / page
+        if not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8")
+        current = rendered(text)
+        if current == text:
+            continue
+        stale.append(page)
+        if not check:
+            path.write_text(current, encoding="utf-8")
+    for page in stale:
+        out.write(f"{page}: {'a generated table is stale: run whymiss docs' if check else 'written'}\n")
+    return 1 if stale and check else 0
