@@ -31,6 +31,8 @@ class Times(NamedTuple):
     lookup: int
     first_token: int
     end: int
+    answer: int
+    """Generated tokens."""
 
 
 class Place(NamedTuple):
@@ -60,13 +62,13 @@ def engine_span(where: Place, times: Times, prompt: Prompt) -> ResourceSpans:
         "gen_ai.latency.e2e": first + decode,
         "gen_ai.latency.time_in_queue": times.queued / SECOND,
         "gen_ai.usage.prompt_tokens": prompt.length,
-        "gen_ai.usage.completion_tokens": 1,
+        "gen_ai.usage.completion_tokens": times.answer,
         "gen_ai.latency.time_in_model_prefill": prefill,
         "gen_ai.latency.time_in_model_decode": decode,
         "gen_ai.latency.time_in_model_inference": prefill + decode,
         "gen_ai.request.id": where.request_id,
         "gen_ai.request.top_p": 1.0,
-        "gen_ai.request.max_tokens": 1,
+        "gen_ai.request.max_tokens": times.answer,
         "gen_ai.request.n": 1,
     }
     span = _span(where, "llm_request", times.arrival, times.end, attributes)

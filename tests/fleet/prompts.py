@@ -104,6 +104,13 @@ class Identity:
             number, ask.at, length, ask.output_length, ask.session, own, tuple(plains), tuple(keys), extras, edited
         )
 
+    def continued(self, prompt: Prompt, count: int) -> Prompt:
+        """The prompt with this many blocks of an answer that nobody else gets."""
+        first = FREE_TOKENS + VOCABULARY + prompt.number * 1_000
+        answer = [self.own_of((first + index,) * self.block_size) for index in range(count)]
+        ask = Ask(prompt.at, prompt.length, prompt.output, (), prompt.session)
+        return self.prompt(ask, prompt.number, (*prompt.own, *answer), prompt.length, prompt.extras, None)
+
     def _key(self, plain: int, extras: Extras) -> int:
         name = (plain, extras)
         key = self._keys.get(name)

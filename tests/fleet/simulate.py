@@ -7,77 +7,28 @@ it stored. Truths come last, when it is known which evidence was lost.
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
-
-from tests.fleet.emit import Place, Publisher, Times, engine_span, export, lookup_span, place, router_span
-from tests.fleet.pool import Operation, Pool, Stored
+from tests.fleet.agenda import Agenda
+from tests.fleet.emit import Publisher, place
+from tests.fleet.engines import Engine, Running, Waiting
+from tests.fleet.pool import Operation, Pool, Removed, Stored
 from tests.fleet.prompts import Identity, Prompt, prompts
-from tests.fleet.routers import Decision, Router
-from tests.fleet.spec import EPOCH, MILLI, SECOND, FleetSpec, KvFrames, OtlpRequest, SimEvent, Truth
+from tests.fleet.routers import Router
+from tests.fleet.spans import FRONTEND, SpanExporters
+from tests.fleet.spec import EPOCH, MILLI, SECOND, FleetSpec, KvFrames, SimEvent, Truth
 from tests.fleet.traces import Trace
-from tests.fleet.world import World
+from tests.fleet.world import Asked, World
 
-FRONTEND = 300_000
-"""Between a request's arrival and the engine's queue, in nanoseconds."""
 STEP, STEP_PER_BLOCK = 4 * MILLI, 20_000
+TOKEN = 2 * MILLI
+"""One token of an answer."""
 GAP = SECOND // 10
 """A serial fleet rests this long between requests, well beyond the tolerance of clocks."""
 HEARTBEAT = 60 * MILLI
-FLUSH = 5 * SECOND
-LATE = 60 * SECOND
-
-
-class Waiting(NamedTuple):
-    """A routed request before its admission."""
-
-    prompt: Prompt
-    route: Decision
-    routed: int
-    arrival: int
-
-
-@dataclass
-class Running:
-    """An admitted request."""
-
-    waiting: Waiting
-    lookup: int
-    hits: int
-    blocks: list[int]
-    truth: Truth
-
-
-@dataclass
-class Exporter:
-    """A process's batch of ended spans."""
-
-    phase: int
-    ready: list[ResourceSpans] = field(default_factory=list)
-
-
-@dataclass
-class Engine:
-    """One worker."""
-
-    index: int
-    pool: Pool
-    publisher: Publisher
-    skew: int
-    spans: Exporter
-    waiting: deque[Waiting] = field(default_factory=deque)
-    running: int = 0
-    stepping: bool = False
-    unsaid: list[bytes] = field(default_factory=list)
-    """Events that wait for the next step."""
-    last_batch: int = 0
 
 
 def simulate(trace: Trace, spec: FleetSpec) -> Iterator[SimEvent]:
@@ -96,61 +47,43 @@ class Simulation:
         self._prompts: dict[int, Prompt] = {}
         self._world = World(spec)
         self._router = Router(spec)
-        self._router_spans = self._exporter()
+        self._agenda = Agenda()
+        self._spans = SpanExporters(spec, self._agenda, self._chance)
         self._engines = [self._engine(index) for index in range(spec.workers)]
-        self._agenda: list[tuple[int, int, Callable[[int], None]]] = []
-        self._leaving: list[tuple[int, int, KvFrames | OtlpRequest]] = []
-        self._counter = 0
         self._finished: list[tuple[Truth, int, int]] = []
-        self._now = EPOCH
         self._reannounced: set[int] = set()
-        self._unseen: set[int] = set()
-        """Last keys of requests whose end nobody will know of: one block behind one may be of a decode."""
+        self._reports: list[tuple[int, int]] = []
+        """(worker, when) of every re-announcement."""
         self._reporting: set[int] = set()
         """Requests with a session: it stands on their real stores too."""
 
     def _engine(self, index: int) -> Engine:
         spec = self._spec
         skew = 0 if index == 0 else round(self._chance.uniform(-1, 1) * spec.faults.skew_seconds * SECOND)
-        return Engine(index, Pool(spec.capacity), Publisher(spec.name(index), self._identity), skew, self._exporter())
-
-    def _exporter(self) -> Exporter:
-        return Exporter(self._chance.randrange(FLUSH))
+        return Engine(index, Pool(spec.capacity), Publisher(spec.name(index), self._identity), skew)
 
     def run(self) -> Iterator[SimEvent]:
         """Play to the end."""
         for at, worker in self._spec.faults.restarts:
-            self._at(EPOCH + round(at * SECOND), partial(self._restart, self._engines[worker]))
+            self._agenda.at(EPOCH + round(at * SECOND), partial(self._restart, self._engines[worker]))
         for at, worker in self._spec.faults.clears:
-            self._at(EPOCH + round(at * SECOND), partial(self._clear, self._engines[worker]))
+            self._agenda.at(EPOCH + round(at * SECOND), partial(self._clear, self._engines[worker]))
         self._next_arrival(EPOCH)
-        while self._agenda:
-            self._now, _, happen = heapq.heappop(self._agenda)
-            while self._leaving and self._leaving[0][0] <= self._now:
-                yield heapq.heappop(self._leaving)[2]
-            happen(self._now)
+        yield from self._agenda.play()
         for engine in self._engines:
-            self._batch(engine, [], [], self._now + 2 * SECOND)
-        while self._leaving:
-            yield heapq.heappop(self._leaving)[2]
+            self._batch(engine, [], [], self._agenda.now + 2 * SECOND)
+        yield from self._agenda.rest()
         skews = [engine.skew for engine in self._engines]
         for truth, worker, end in sorted(self._finished, key=lambda one: one[0].number):
             self._world.review(truth, worker, end, skews)
             prompt = self._prompts[truth.number]
             behind = prompt.parent(truth.block_index) if len(prompt.keys) == truth.block_index + 1 else None
-            if {truth.first_key, behind} & self._reannounced:
+            meanwhile = any(who == worker and truth.at_unix_nanos - FRONTEND <= at <= end for who, at in self._reports)
+            if meanwhile or {truth.first_key, behind} & self._reannounced:
                 truth.touched.add("reannounced")
-            if behind in self._unseen:
+            if behind in self._spans.unseen:
                 truth.touched.add("lost")
             yield truth
-
-    def _at(self, when: int, happen: Callable[[int], None]) -> None:
-        self._counter += 1
-        heapq.heappush(self._agenda, (when, self._counter, happen))
-
-    def _send(self, event: KvFrames | OtlpRequest) -> None:
-        self._counter += 1
-        heapq.heappush(self._leaving, (event.received_unix_nanos, self._counter, event))
 
     # --- arrival and admission ----------------------------------------------------------------------------
 
@@ -159,7 +92,7 @@ class Simulation:
             if self._spec.capacity is not None and self._needs(prompt) > self._spec.capacity:
                 continue
             when = max(EPOCH + round(prompt.at * SECOND), now + 1_000)
-            self._at(when, partial(self._arrive, prompt))
+            self._agenda.at(when, partial(self._arrive, prompt))
             return
 
     def _needs(self, prompt: Prompt) -> int:
@@ -170,7 +103,7 @@ class Simulation:
         engine = self._engines[route.worker]
         self._prompts[prompt.number] = prompt
         engine.waiting.append(Waiting(prompt, route, now, now + FRONTEND // 2))
-        self._at(now + FRONTEND // 2 + FRONTEND, partial(self._step, engine))
+        self._agenda.at(now + FRONTEND // 2 + FRONTEND, partial(self._step, engine))
         if self._spec.lanes == "worker":
             self._next_arrival(now)
 
@@ -194,6 +127,10 @@ class Simulation:
             self._prefill(engine, running, chunk, operations)
         if not admitted:
             return
+        sizes = Counter(len(one.waiting.prompt.keys) for one in admitted)
+        for one in admitted:
+            # Two chains of one length in one batch: nothing outside says whose is whose.
+            one.truth.undecided |= sizes[len(one.waiting.prompt.keys)] > 1 and not self._spec.lookup_spans
         engine.stepping = True
         engine.running += len(admitted)
         self._run_step(engine, admitted, operations, announced, now)
@@ -208,10 +145,10 @@ class Simulation:
             + STEP_PER_BLOCK * sum(one.end - one.start for one in operations if isinstance(one, Stored))
         )
         end = now + took
-        self._at(end - MILLI - MILLI // 2, partial(self._publish, engine, operations, announced))
+        self._agenda.at(end - MILLI - MILLI // 2, partial(self._publish, engine, operations, announced))
         unfinished = [one for one in admitted if len(one.blocks) < self._needs(one.waiting.prompt)]
         if not unfinished:
-            self._at(end, partial(self._first_tokens, engine, admitted))
+            self._agenda.at(end, partial(self._first_tokens, engine, admitted))
             return
 
         def go_on(at: int) -> None:
@@ -220,7 +157,7 @@ class Simulation:
                 self._prefill(engine, one, self._spec.chunk_blocks or 1, further)
             self._run_step(engine, admitted, further, [], at)
 
-        self._at(end, go_on)
+        self._agenda.at(end, go_on)
 
     def _look_up(self, engine: Engine, waiting: Waiting, now: int) -> Running:
         prompt, size = waiting.prompt, self._spec.block_size
@@ -230,7 +167,7 @@ class Simulation:
             hits -= 1
         truth = Truth(
             number=prompt.number,
-            request_id=self._place(engine, prompt).request_id,
+            request_id=place(self._spec.name(engine.index), prompt.number, self._spec.seed).request_id,
             worker=self._spec.name(engine.index),
             at_unix_nanos=now,
             prompt_tokens=prompt.length,
@@ -238,7 +175,8 @@ class Simulation:
             cause="",
             block_index=hits,
         )
-        self._world.judge(truth, engine.index, prompt, matchable, waiting.route, waiting.routed)
+        asked = Asked(engine.index, engine.pool, prompt, waiting.route, waiting.routed, now)
+        self._world.judge(truth, asked, matchable)
         return Running(waiting, now, hits, engine.pool.hold(prompt.keys[:hits]), truth)
 
     def _prefill(self, engine: Engine, running: Running, blocks: int, operations: list[Operation]) -> None:
@@ -252,9 +190,6 @@ class Simulation:
         if end > start:
             engine.pool.fill(taken[: end - start], prompt.keys[start:end])
             operations.append(Stored(prompt.number, start, end))
-
-    def _place(self, engine: Engine, prompt: Prompt) -> Place:
-        return place(self._spec.name(engine.index), prompt.number, self._spec.seed)
 
     # --- publishing -----------------------------------------------------------------------------------------
 
@@ -281,15 +216,16 @@ class Simulation:
         events = [*engine.unsaid, *announced, *engine.publisher.events(operations, self._prompts, self._reporting)]
         engine.unsaid = []
         engine.last_batch = now
+        self._reports.extend([(engine.index, now)] * bool(announced))
         frames = engine.publisher.batch(now + engine.skew, events)
         faults = self._spec.faults
         if self._chance.random() < faults.drop_batches:
             self._world.caches[engine.index].dropped.add(number)
             return
         received = now + 2 * MILLI
-        self._send(KvFrames(received, self._spec.name(engine.index), frames))
+        self._agenda.send(KvFrames(received, self._spec.name(engine.index), frames))
         if self._chance.random() < faults.duplicate_batches:
-            self._send(KvFrames(received + 5 * MILLI, self._spec.name(engine.index), frames))
+            self._agenda.send(KvFrames(received + 5 * MILLI, self._spec.name(engine.index), frames))
 
     def _heartbeat(self, now: int) -> None:
         for engine in self._engines:
@@ -298,7 +234,7 @@ class Simulation:
 
     def _restart(self, engine: Engine, now: int) -> None:
         if engine.running:
-            self._at(now + GAP // 2, partial(self._restart, engine))
+            self._agenda.at(now + GAP // 2, partial(self._restart, engine))
             return
         engine.pool = Pool(self._spec.capacity)
         engine.publisher.next_seq = 0
@@ -308,7 +244,7 @@ class Simulation:
 
     def _clear(self, engine: Engine, now: int) -> None:
         if not engine.pool.clear():
-            self._at(now + GAP // 2, partial(self._clear, engine))
+            self._agenda.at(now + GAP // 2, partial(self._clear, engine))
             return
         engine.unsaid.append(engine.publisher.cleared())
         self._world.sweep(engine.index, now, "cleared")
@@ -318,60 +254,45 @@ class Simulation:
     def _first_tokens(self, engine: Engine, admitted: list[Running], now: int) -> None:
         engine.stepping = False
         for index, running in enumerate(admitted):
-            decode = 2 * MILLI + index * 1_000 if self._spec.running_max == 1 else self._chance.randrange(200 * MILLI)
-            self._at(now + decode, partial(self._finish, engine, running, now))
+            self._decode(engine, running, now)
+            took = running.answer * TOKEN + index * 1_000
+            self._agenda.at(now + took, partial(self._finish, engine, running, now))
         self._step(engine, now)
+
+    def _decode(self, engine: Engine, running: Running, now: int) -> None:
+        """Plan the blocks that the answer fills; the last generated token is never computed."""
+        prompt, size = running.waiting.prompt, self._spec.block_size
+        running.answer = max(1, min(prompt.output, self._spec.answer_tokens_max))
+        filled = (prompt.length + running.answer - 1) // size
+        if filled == len(prompt.keys):
+            return
+        whole = self._identity.continued(prompt, filled - len(prompt.keys))
+        name = -1 - prompt.number
+        self._prompts[name] = whole
+        for index in range(len(prompt.keys), filled):
+            when = now + ((index + 1) * size - prompt.length) * TOKEN
+            self._agenda.at(when, partial(self._fill, engine, running, Stored(name, index, index + 1)))
+
+    def _fill(self, engine: Engine, running: Running, part: Stored, now: int) -> None:
+        removed: list[Removed] = []
+        if len(running.blocks) == part.start:
+            if engine.pool.free == 0:
+                return
+            taken, removed = engine.pool.take(1)
+            running.blocks.extend(taken)
+        if len(running.blocks) > part.start:
+            engine.pool.fill(
+                running.blocks[part.start : part.end], self._prompts[part.number].keys[part.start : part.end]
+            )
+            self._publish(engine, [*removed, part], [], now)
 
     def _finish(self, engine: Engine, running: Running, first_token: int, now: int) -> None:
         engine.pool.let_go(running.blocks)
         engine.running -= 1
-        self._emit(engine, running, first_token, now)
+        self._spans.ended(engine, running, first_token, now)
         self._finished.append((running.truth, engine.index, now))
         if self._spec.heartbeats:
-            self._at(now + HEARTBEAT, self._heartbeat)
+            self._agenda.at(now + HEARTBEAT, self._heartbeat)
         if self._spec.lanes == "fleet":
             self._next_arrival(now + GAP)
-        self._at(now, partial(self._step, engine))
-
-    def _emit(self, engine: Engine, running: Running, first_token: int, now: int) -> None:
-        waiting, truth, faults, skew = running.waiting, running.truth, self._spec.faults, engine.skew
-        prompt = waiting.prompt
-        where = self._place(engine, prompt)
-        queued = max(0, running.lookup - waiting.arrival - FRONTEND)
-        times = Times(waiting.arrival + skew, queued, running.lookup + skew, first_token + skew, now + skew)
-        late = LATE if self._chance.random() < faults.late_spans else 0
-        lost = self._chance.random() < faults.lost_spans
-        if lost and prompt.keys and not self._spec.lookup_spans:
-            self._unseen.add(prompt.keys[-1])
-        truth.touched |= {name for name, hit in (("late", late), ("lost", lost)) if hit}
-        if self._spec.lookup_spans and not lost:
-            probe = lookup_span(where, times.lookup, prompt, truth.cached_tokens, self._spec)
-            self._spans_of(engine.spans, probe, now, late)
-        if self._spec.lookup_spans or not lost:
-            self._spans_of(engine.spans, engine_span(where, times, prompt), now, late)
-        if not self._spec.router_spans:
-            return
-        if self._chance.random() < faults.lost_routes:
-            truth.touched.add("unrouted")
-            return
-        route = router_span(where, waiting.routed, waiting.route.said(self._spec))
-        self._spans_of(self._router_spans, route, now, 0)
-
-    def _spans_of(self, exporter: Exporter, span: ResourceSpans, now: int, late: int) -> None:
-        """Batch exporters send every five seconds, in the order in which spans ended."""
-        if late:
-            self._send_spans(OtlpRequest(now + late, export([span])))
-            return
-        if not exporter.ready:
-            due = now + FLUSH - (now - exporter.phase) % FLUSH
-            self._at(due, partial(self._flush, exporter))
-        exporter.ready.append(span)
-
-    def _flush(self, exporter: Exporter, now: int) -> None:
-        self._send_spans(OtlpRequest(now + 2 * MILLI, export(exporter.ready)))
-        exporter.ready.clear()
-
-    def _send_spans(self, request: OtlpRequest) -> None:
-        self._send(request)
-        if self._chance.random() < self._spec.faults.duplicate_spans:
-            self._send(request._replace(received_unix_nanos=request.received_unix_nanos + SECOND))
+        self._agenda.at(now, partial(self._step, engine))

@@ -58,6 +58,8 @@ class FleetSpec:
     """Blocks prefilled in one step; None: all."""
     lookup_spans: bool = False
     router_spans: bool = False
+    answer_tokens_max: int = 1
+    """Generated tokens of a request at most; the blocks that they fill are stored one by one."""
     eagle: bool = False
     """The engine gives up the last block that it matched, for its draft model."""
     clock_tolerance_seconds: float = 0.05

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.fleet.pool import Operation, Removed
+from tests.fleet.pool import Operation, Pool, Removed
 from tests.fleet.prompts import Prompt
 from tests.fleet.routers import Decision
 from tests.fleet.spec import SECOND, FleetSpec, Truth
@@ -70,6 +70,17 @@ class Cache:
         while until in self.dropped:
             until += 1
         return any(after < number <= until for number in self.dropped)
+
+
+class Asked(NamedTuple):
+    """One lookup, about to be judged."""
+
+    worker: int
+    pool: Pool
+    prompt: Prompt
+    route: Decision
+    routed: int
+    at: int
 
 
 class World:
@@ -132,8 +143,9 @@ class World:
 
     # --- why a block was missed -----------------------------------------------------------------------
 
-    def judge(self, truth: Truth, worker: int, prompt: Prompt, matchable: int, route: Decision, routed: int) -> None:
+    def judge(self, truth: Truth, asked: Asked, matchable: int) -> None:
         """Write the cause of one lookup into its truth; the first row of the table that holds is it."""
+        prompt = asked.prompt
         first = truth.block_index
         if prompt.length <= self._spec.block_size:
             truth.cause, truth.lost_tokens = (
@@ -147,32 +159,33 @@ class World:
         chain = prompt.keys[first:matchable]
         truth.first_key = chain[0]
         truth.recomputed_blocks = len(chain)
-        cause, reason, label, lost = self._cause(worker, prompt, first, chain, route, routed)
+        cause, reason, label, lost = self._cause(asked, first, chain)
         truth.cause, truth.reason, truth.label = cause, reason, label
         truth.lost_tokens = None if lost is None else lost * self._spec.block_size
 
-    def _cause(
-        self, worker: int, prompt: Prompt, first: int, chain: Sequence[int], route: Decision, routed: int
-    ) -> tuple[str, str, str, int | None]:
-        here, key = self.caches[worker], chain[0]
-        others = [cache for index, cache in enumerate(self.caches) if index != worker]
+    def _cause(self, asked: Asked, first: int, chain: Sequence[int]) -> tuple[str, str, str, int | None]:
+        here, key, route = self.caches[asked.worker], chain[0], asked.route
+        others = [cache for index, cache in enumerate(self.caches) if index != asked.worker]
         promised = route.predicted is not None and route.predicted > first and self._spec.router_spans
         gone = here.gone.get(key)
-        if key in here.copies:
+        if key in asked.pool:
             if self._spec.eagle and here.leading(chain) == 1:
                 return "speculative_replay", "", "F", 1
             return "lookup_failure", "", "F", here.leading(chain)
-        if promised and route.predicted is not None and (gone is None or gone.at + INDEX_LAG < routed):
+        if gone is None and key in here.copies:
+            # Another request of the same step has just taken its block.
+            gone = Gone(asked.at, "capacity")
+        if promised and route.predicted is not None and (gone is None or gone.at + INDEX_LAG < asked.routed):
             return "stale_index", "", "L" if gone else "N", min(route.predicted - first, len(chain))
-        held = max(other.leading(chain) for other in others) if others else 0
+        held = max((other.leading(chain) for other in others), default=0)
         if held:
             return "routing_miss", self._routing_reason(first, route), "H", held
         if gone is not None:
-            reason = "after_route" if promised and gone.at > routed else gone.how
+            reason = "after_route" if promised and gone.at > asked.routed else gone.how
             return "evicted", reason, "L", here.leading(chain, once=True)
         if any(key in other.gone for other in others):
             return "evicted_elsewhere", "capacity", "E", None
-        return self._never_stored(here, prompt, first, chain)
+        return self._never_stored(here, asked.prompt, first, chain)
 
     def _routing_reason(self, first: int, route: Decision) -> str:
         if not self._spec.router_spans:
