@@ -4,15 +4,22 @@ A trace can hold several engine requests (n > 1, lists of prompts, agents), and 
 sit in another trace than its engine span. A lookup goes to the engine span that shares its request id
 (or, where it has none, its trace) and whose bounds in time admit it; elimination settles the rest, and
 what stays open stays apart.
+
+The spans of a request say only what concerns its lookup: of a disaggregated pair the prefill half is judged, so
+what is about the other half, or about the transfer between them, is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from ..model import (
     SECOND,
     EngineRequest,
+    Evidenced,
     GatewayUsage,
     Lookup,
     OffloadOutcome,
@@ -21,9 +28,14 @@ from ..model import (
     Span,
     request_ids,
 )
+from .belonging import Subjects
+from .sides import Side, key_of, sides_of
 
 CLOCK_GRAIN_NANOS = 2_000_000
 """Rounding between the float seconds of latencies and the nanoseconds of spans."""
+
+BETWEEN_HALVES = "prefill_worker"
+"""The tier of what was to come from the prefill half: no cache that a lookup asks."""
 
 
 def says(span: Span, kind: type) -> bool:
@@ -68,20 +80,84 @@ def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
     pairs = _match([span for span in engines if id(span) not in own], [span for span in lookups if id(span) not in own])
     pairs.update({id(span): span for span in own.values()})
     taken = {id(span) for span in pairs.values()}
-    heads: list[tuple[Span | None, Span | None]] = [(engine, pairs.get(id(engine))) for engine in engines]
-    heads.extend((None, lookup) for lookup in lookups if id(lookup) not in taken)
-    requests = [
-        Request(
-            engine=engine,
-            lookup=lookup,
-            routes=_companions(spans, engine or lookup, heads, RouteDecision),
-            offloads=_companions(spans, engine or lookup, heads, OffloadOutcome),
-            gateways=_companions(spans, engine or lookup, heads, GatewayUsage),
-        )
-        for engine, lookup in heads
+    sides = sides_of(engines, spans)
+    heads: list[tuple[Span | None, Span | None]] = [
+        (engine, pairs.get(id(engine))) for engine in engines if key_of(engine) not in sides.passive
     ]
-    placed = {id(span) for request in requests for span in request.spans}
-    return requests, [span for span in spans if id(span) not in placed]
+    heads.extend((None, lookup) for lookup in lookups if id(lookup) not in taken)
+    subjects = [one for engine, lookup in heads if (one := engine or lookup) is not None]
+    company = _company(spans, subjects)
+    requests = [
+        _request(engine, lookup, company[number], sides.of.get(key_of(subject)))
+        for number, ((engine, lookup), subject) in enumerate(zip(heads, subjects, strict=True))
+    ]
+    placed = {key_of(span) for request in requests for span in request.spans}
+    return requests, [span for span in spans if key_of(span) not in placed]
+
+
+def _company(spans: Sequence[Span], subjects: Sequence[Span]) -> defaultdict[int, list[Span]]:
+    """Companions by the number of the subject that they are about."""
+    whose = Subjects(subjects)
+    company: defaultdict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        if any(isinstance(said, RouteDecision | OffloadOutcome | GatewayUsage) for said in span.says):
+            for number in whose.of(span):
+                company[number].append(span)
+    return company
+
+
+def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], side: Side | None) -> Request:
+    told = [said.prompt_tokens for said in (engine_says(engine), lookup_says(lookup)) if said is not None]
+    prompt = next((tokens for tokens in told if tokens is not None), None)
+    about = [(span, [said for said in span.says if _concerns(said, side, prompt)]) for span in company]
+    # A load that brought nothing, of something that the tier had just found: its index was stale.
+    promised = any(_is_found(said) for _, kept in about for said in kept)
+    heard = [_saying(span, [_settled(said, promised=promised) for said in kept]) for span, kept in about]
+    return Request(
+        engine=engine if engine is None or side is None else _halved(engine, side),
+        lookup=lookup,
+        routes=tuple(span for span in heard if says(span, RouteDecision)),
+        offloads=tuple(span for span in heard if says(span, OffloadOutcome)),
+        gateways=tuple(span for span in heard if says(span, GatewayUsage)),
+    )
+
+
+def _concerns(said: Evidenced, side: Side | None, prompt_tokens: int | None) -> bool:
+    """Whether something that is said of a request is about the lookup of one half (``None``: there are no halves)."""
+    if isinstance(said, RouteDecision):
+        return side is None or said.phase in {None, side}
+    if isinstance(said, OffloadOutcome):
+        return side != "prefill" or said.tier != BETWEEN_HALVES
+    if isinstance(said, GatewayUsage):
+        # The caller is told of the decode half; and a count for another prompt is another lookup's.
+        return side != "prefill" and (
+            None in {said.prompt_tokens, prompt_tokens} or said.prompt_tokens == prompt_tokens
+        )
+    return True
+
+
+def _is_found(said: Evidenced) -> bool:
+    return isinstance(said, OffloadOutcome) and said.status == "hit" and said.tier != BETWEEN_HALVES
+
+
+def _settled(said: Evidenced, *, promised: bool) -> Evidenced:
+    if isinstance(said, OffloadOutcome) and promised and said.status is None and said.loaded_blocks == 0:
+        return msgspec.structs.replace(said, status="stale")
+    return said
+
+
+def _halved(engine: Span, side: Side) -> Span:
+    half = [
+        msgspec.structs.replace(said, prefill_only=side == "prefill", decode_only=side == "decode")
+        if isinstance(said, EngineRequest)
+        else said
+        for said in engine.says
+    ]
+    return _saying(engine, half)
+
+
+def _saying(span: Span, said: Sequence[Evidenced]) -> Span:
+    return span if tuple(said) == span.says else msgspec.structs.replace(span, says=tuple(said))
 
 
 def _match(engines: Sequence[Span], lookups: Sequence[Span]) -> dict[int, Span]:
@@ -129,37 +205,3 @@ def _fits(engine: Span, lookup: Span, *, bounded: bool) -> bool:
     earliest, latest, first_token = lookup_bounds(engine, said)
     until = latest if bounded else first_token
     return earliest - CLOCK_GRAIN_NANOS <= lookup.start_unix_nanos <= until + CLOCK_GRAIN_NANOS
-
-
-def _companions(
-    spans: Sequence[Span], subject: Span | None, heads: Sequence[tuple[Span | None, Span | None]], kind: type
-) -> tuple[Span, ...]:
-    assert subject is not None, "every head has an engine span or a lookup"
-    subjects = [one for engine, lookup in heads if (one := engine or lookup) is not None]
-    belongs = _belonging(subject, subjects)
-    return tuple(span for span in spans if says(span, kind) and belongs(span))
-
-
-def _belonging(subject: Span, subjects: Sequence[Span]) -> Callable[[Span], bool]:
-    names = set(request_ids(subject))
-    same_trace = [one for one in subjects if one.trace_id == subject.trace_id]
-
-    def belongs(span: Span) -> bool:
-        if span is subject:
-            return True
-        theirs = set(request_ids(span))
-        named = [one for one in subjects if theirs & set(request_ids(one))]
-        if named:
-            return bool(theirs & names)
-        if span.trace_id != subject.trace_id:
-            return False
-        if len(same_trace) == 1 or subject.parent_span_id == span.span_id:
-            return True
-        children = [one for one in same_trace if one.parent_span_id == span.span_id]
-        return not children and _encloses(span, subject) and sum(_encloses(span, one) for one in same_trace) == 1
-
-    return belongs
-
-
-def _encloses(span: Span, subject: Span) -> bool:
-    return span.start_unix_nanos <= subject.start_unix_nanos <= span.end_unix_nanos
