@@ -340,6 +340,30 @@ async def test_a_sender_that_leaves_while_its_request_is_written_leaves_nothing_
     assert await shed.bodies() == [b"a"]
 
 
+class ForgetfulVolume(Volume):
+    """Has a mistake of ours in it."""
+
+    forgetful = True
+
+    def write(self, descriptor: int, content: bytes) -> None:
+        if self.forgetful:
+            raise ZeroDivisionError
+        super().write(descriptor, content)
+
+
+@looped
+async def test_a_mistake_of_ours_costs_the_requests_that_met_it(tmp_path: Path) -> None:
+    shed, volume = Shed(tmp_path), ForgetfulVolume(tmp_path)
+    async with shed.run(volume) as spool:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                await fill(spool, b"a")
+        assert shed.refused("mistake") == 2
+        volume.forgetful = False
+        await fill(spool, b"b")
+    assert await shed.bodies() == [b"b"]
+
+
 @looped
 async def test_a_torn_end_is_cut_once_and_numbers_go_on(tmp_path: Path) -> None:
     shed = Shed(tmp_path)

@@ -162,9 +162,10 @@ class Spool:
 
     async def _write_some(self) -> None:
         """Write the oldest request, and with it those behind it that fit into the same segment."""
+        # Whatever it is, nobody may wait for ever, and the task must outlive it.
         try:
             segment = await self._segment_for(cost(self._waiting[0].body))
-        except (OSError, Overloaded) as error:
+        except Exception as error:
             self._refuse(self._waiting.popleft(), error)
             return
         taken = self._take(segment)
@@ -174,7 +175,7 @@ class Spool:
         content = b"".join(pieces)
         try:
             await self._put(content)
-        except OSError as error:
+        except Exception as error:
             self._take_back(segment)
             for one in taken:
                 self._refuse(one, error)
@@ -226,17 +227,21 @@ class Spool:
         else:
             one.placed.set_result(sequence)
 
-    def _refuse(self, one: _Waiting, error: OSError | Overloaded) -> None:
-        self._measures.count(
-            "whymiss.spool.refused_requests", reason="full" if isinstance(error, Overloaded) else "disk"
-        )
-        if isinstance(error, OSError):
-            self._shelf.fail("write", error)
-            error = Overloaded(
-                f"the spool cannot be written: {error.strerror or 'the disk failed'}",
-                limit_key="spool.directory",
-                remedy="see to the disk of spool.directory",
-            )
+    def _refuse(self, one: _Waiting, error: Exception) -> None:
+        match error:
+            case Overloaded():
+                reason = "full"
+            case OSError():
+                reason = "disk"
+                self._shelf.fail("write", error)
+                error = Overloaded(
+                    f"the spool cannot be written: {error.strerror or 'the disk failed'}",
+                    limit_key="spool.directory",
+                    remedy="see to the disk of spool.directory",
+                )
+            case _:
+                reason = "mistake"  # ours; whoever answers the sender logs it
+        self._measures.count("whymiss.spool.refused_requests", reason=reason)
         if not one.placed.cancelled():
             one.placed.set_exception(error)
 
