@@ -165,11 +165,13 @@ def test_a_load_of_nothing_after_a_miss_is_nothing() -> None:
 # --- disaggregated pairs ---------------------------------------------------------------------------
 
 
-def pair(**of_prefill: bool) -> tuple[Span, Span]:
-    prefill = span(1, EngineRequest(request_id="r", prompt_tokens=9, completion_tokens=1, **of_prefill), start=1, end=2)
+def pair(*, told: bool = False) -> tuple[Span, Span]:
+    prefill = span(
+        1, EngineRequest(request_id="r", prompt_tokens=9, completion_tokens=1, prefill_only=told), start=1, end=2
+    )
     decode = span(
         2,
-        EngineRequest(request_id="r", prompt_tokens=9, completion_tokens=7, decode_only=bool(of_prefill)),
+        EngineRequest(request_id="r", prompt_tokens=9, completion_tokens=7, decode_only=told),
         start=3,
         end=9,
     )
@@ -177,7 +179,7 @@ def pair(**of_prefill: bool) -> tuple[Span, Span]:
 
 
 def test_of_a_pair_that_says_so_the_prefill_half_is_judged() -> None:
-    prefill, decode = pair(prefill_only=True)
+    prefill, decode = pair(told=True)
     requests, loose = group([prefill, decode])
     assert [request.subject for request in requests] == [prefill]
     assert loose == [decode]
@@ -206,14 +208,14 @@ def test_halves_that_run_at_once_are_both_judged() -> None:
 
 
 def test_the_decode_half_is_judged_where_the_prefill_half_is_missing() -> None:
-    _, decode = pair(prefill_only=True)
+    _, decode = pair(told=True)
     failed = span(9, OffloadOutcome(status="failed", tier="prefill_worker"))
     request = only([decode, failed])
     assert numbers(request.offloads) == [9]
 
 
 def test_a_transfer_between_the_halves_is_no_evidence_for_the_prefills_lookup() -> None:
-    prefill, decode = pair(prefill_only=True)
+    prefill, decode = pair(told=True)
     failed = span(9, OffloadOutcome(status="failed", tier="prefill_worker"))
     usage = span(8, GatewayUsage(request_id="r", prompt_tokens=9, cached_tokens=8))
     request = only([prefill, decode, failed, usage])
