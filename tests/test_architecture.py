@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evidence": {"config", "model"},
     "attribution": {"model"},
     "redaction": {"config", "model", "wire"},
+    "reference": {"errors"},
     "measures": {"config", "model"},
 }
 MAY_IMPORT["pipeline"] = set(MAY_IMPORT)

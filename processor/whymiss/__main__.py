@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -101,6 +102,67 @@ def demo(directory: Path | None) -> None:
     from .tools import demo as tool
 
     sys.exit(tool.run(directory=directory, out=sys.stdout))
+
+
+@commands.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option("--reference", type=_FILE, help="Compare one request with this reference instead of a second one.")
+@click.option("--block-size", default=16, show_default=True, type=click.IntRange(min=1), help="Tokens in one block.")
+@click.option("--tokenizer", type=_FILE, help="A tokenizer.json, for requests that hold text.")
+@click.option("--config", "file", type=_FILE, help="Configuration file, for redaction.digest_key.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--reveal-text", "snippet", is_flag=True, help="Also print the text around the first different token.")
+def compare(files: tuple[Path, ...], file: Path | None, **options: Any) -> None:
+    """Say where two serialised requests (JSON with token_ids, or text) stop being the same to a prefix cache.
+
+    Exit code 0: the same; 1: different.
+
+    \b
+    Examples:
+      whymiss compare before.json after.json
+      whymiss compare --reference system-prompt.reference.json --config whymiss.yaml request.json
+    """
+    from .tools import compare as tool
+
+    sys.exit(tool.run(files, _read(file), tool.Options(**options), sys.stdout))
+
+
+@commands.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option("--config", "file", required=True, type=_FILE, help="Configuration file, for redaction.digest_key.")
+@click.option("--name", required=True, help="Name of the template.")
+@click.option("--template-version", "version", required=True, help="Its version.")
+@click.option("--block-size", default=16, show_default=True, type=click.IntRange(min=1), help="Tokens in one block.")
+@click.option("--tokenizer", type=_FILE, help="A tokenizer.json, for requests that hold text.")
+def reference(files: tuple[Path, ...], file: Path, **options: Any) -> None:
+    """Write the chain of a known-good template as keyed digests: of the blocks that all FILES begin with.
+
+    \b
+    Example:
+      whymiss reference --config whymiss.yaml --name support --template-version 7 a.json b.json > support.json
+    """
+    from .tools import reference as tool
+
+    sys.exit(tool.run(files, _read(file), tool.Options(**options), sys.stdout))
+
+
+@commands.command()
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a span and a request.")
+def explain(file: Path, *, as_json: bool) -> None:
+    """Say what whymiss sees in a FILE of OTLP traces (protobuf, JSON or JSON lines), and what a verdict would need.
+
+    Exit code 0: some spans are ours; 1: none is.
+
+    \b
+    Examples:
+      whymiss explain traces.json
+      gunzip -c traces.pb.gz | whymiss explain - --json
+    """
+    from .tools import explain as tool
+
+    content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    sys.exit(tool.run(content, as_json=as_json, out=sys.stdout))
 
 
 @commands.command()

@@ -73,7 +73,8 @@ def below_match_unit(facts: Facts, policy: Policy) -> Yes | Unsure | None:
         return None
     if facts.prompt_tokens < unit:
         return Yes(lost_tokens=0)
-    if resident(facts) and 0 < facts.dense_ahead * facts.block_size < unit:
+    # An engine that reports sparse loss had a legal boundary to lose.
+    if resident(facts) and not facts.sparse_lost_tokens and 0 < facts.dense_ahead * facts.block_size < unit:
         return Unsure(facts.ahead_gap) if facts.ahead_gap else Yes(lost_tokens=0)
     return None
 
