@@ -78,7 +78,7 @@ class Pipeline:
         Raises ``BadInput`` when it cannot be split; one bad span costs that span only.
         """
         groups = split(body)
-        dialects = possible(body)
+        dialects = possible(body, {scope_name(one.envelope) for one in groups})
         ours: list[Span] = []
         foreign: list[tuple[Envelope, Sequence[bytes]]] = []
         rejected: list[str] = []
