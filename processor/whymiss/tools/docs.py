@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TextIO
 
 from ..attribution import TABLE
+from ..dialects.emitters import EMITTERS
+from ..dialects.prompts import PROMPT_ATTRIBUTES
 from ..measures import INSTRUMENTS
 from ..model import Cause, Owner
+from .options import options
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "collector-config/README.md", "DESIGN.md")
@@ -47,7 +50,34 @@ def metrics() -> str:
     return table(["metric", "kind", "unit", "labels", "what it says"], rows)
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"causes": causes, "metrics": metrics}
+def emitters() -> str:
+    """What each emitter gives, what it does not say, and what switches it on."""
+    rows = [
+        [one.name, ", ".join(f"`{dialect.name}`" for dialect in one.dialects), one.gives, one.lacks, one.switch_on]
+        for one in EMITTERS
+    ]
+    return table(["emitter", "dialects", "gives", "does not say", "switch on"], rows)
+
+
+def configuration() -> str:
+    """All options of the configuration file."""
+    return table(["key", "default", "meaning"], [[f"`{one.key}`", one.default, one.meaning] for one in options()])
+
+
+def droppable() -> str:
+    """The attributes that may hold prompts, ready for ``redaction.drop_attributes``."""
+    return (
+        "```yaml\nredaction:\n  drop_attributes:\n" + "".join(f'    - "{one}"\n' for one in PROMPT_ATTRIBUTES) + "```"
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "causes": causes,
+    "metrics": metrics,
+    "emitters": emitters,
+    "options": configuration,
+    "prompt attributes": droppable,
+}
 
 
 def rendered(text: str) -> str:
