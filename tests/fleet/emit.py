@@ -12,9 +12,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, Instr
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from tests.fleet.pool import Operation, Removed, Stored
+from tests.fleet.pool import Operation, Removed, Stored, is_state
 from tests.fleet.prompts import Identity, Prompt
 from tests.fleet.spec import SECOND, FleetSpec
+from tests.fleet.tier import Found, Offer
 
 Value: TypeAlias = str | int | float | bool | Sequence[str]
 MODEL = "sim-model"
@@ -76,24 +77,41 @@ def engine_span(where: Place, times: Times, prompt: Prompt) -> ResourceSpans:
     return _resource(_engine_resource(where.worker), "vllm.tracing.otel", span)
 
 
-def lookup_span(where: Place, at: int, prompt: Prompt, cached_tokens: int, spec: FleetSpec) -> ResourceSpans:
+def lookup_span(where: Place, at: int, prompt: Prompt, found: Found, spec: FleetSpec) -> ResourceSpans:
     """A span of the input contract for one lookup inside the engine."""
-    first = cached_tokens // spec.block_size
+    first = found.hits
     attributes: dict[str, Value] = {
         "gen_ai.request.id": f"{where.request_id}-{where.trace_id[:4].hex()}",
         "prefix_cache.lookup.prompt_tokens": prompt.length,
-        "prefix_cache.lookup.cached_tokens": cached_tokens,
+        "prefix_cache.lookup.cached_tokens": first * spec.block_size,
         "prefix_cache.lookup.block_size": spec.block_size,
         "prefix_cache.lookup.expected_keys": [f"{key:016x}" for key in prompt.keys],
         "prefix_cache.lookup.extra_key_kinds": prompt.extras.kinds,
     }
     if first < len(prompt.keys):
         attributes["prefix_cache.lookup.first_miss_key"] = f"{prompt.keys[first]:016x}"
+    if spec.unit_blocks > 1:
+        attributes["prefix_cache.lookup.match_unit"] = spec.unit_blocks * spec.block_size
+    if found.offer is not None:
+        attributes["prefix_cache.lookup.local_hit_tokens"] = found.held * spec.block_size
+        attributes["prefix_cache.lookup.external_hit_tokens"] = found.offer.loaded * spec.block_size
     if spec.eagle:
         attributes["prefix_cache.lookup.speculative"] = True
     span = _span(where, "prefix_cache.lookup", at, at + 90_000, attributes)
     span.kind = Span.SPAN_KIND_INTERNAL
     return _resource(_engine_resource(where.worker), "prefix-cache-probe", span)
+
+
+def offload_span(where: Place, at: int, offer: Offer) -> ResourceSpans:
+    """A span of the input contract for what a host tier found and delivered."""
+    attributes: dict[str, Value] = {
+        "gen_ai.request.id": where.request_id,
+        "prefix_cache.offload.found_blocks": offer.found,
+        "prefix_cache.offload.loaded_blocks": offer.loaded,
+        "prefix_cache.offload.status": offer.status,
+        "prefix_cache.offload.tier": "host",
+    }
+    return _resource({"service.name": "tier"}, "sim-tier", _span(where, "retrieve", at, at + 500_000, attributes))
 
 
 def router_span(where: Place, at: int, said: Mapping[str, Value]) -> ResourceSpans:
@@ -169,7 +187,10 @@ _REMOVED = tuple(
 class Publisher:
     """One engine's publisher of KV events."""
 
-    def __init__(self, worker: str, identity: Identity) -> None:
+    def __init__(self, worker: str, identity: Identity, unit_blocks: int) -> None:
+        self._unit = unit_blocks
+        self._dense = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+        self._sparse = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
         self._topic = f"kv@{worker}@{MODEL}".encode()
         self._identity = identity
         self.next_seq = 0
@@ -189,29 +210,45 @@ class Publisher:
     ) -> list[bytes]:
         """A step's operations in their order; ``reporting`` requests have a session."""
         return [
-            _REMOVED[0] + one.key.to_bytes(8, "big") + _REMOVED[1]
+            self._removed(one.key)
             if isinstance(one, Removed)
             else self.stored(prompts[one.number], one, session=one.number in reporting)
             for one in operations
         ]
 
+    def _removed(self, key: int) -> bytes:
+        if is_state(key):
+            low = key & ((1 << 64) - 1)
+            return _encode({"type": "BlockRemoved", "block_hashes": [low], "medium": "GPU", "group_idx": 1})
+        return _REMOVED[0] + key.to_bytes(8, "big") + _REMOVED[1]
+
+    def tier_events(self, stored: Sequence[int], removed: Sequence[int]) -> list[bytes]:
+        """What an offload connector says of a host tier: keys, and placeholders for the rest."""
+        events = [_encode({"type": "BlockRemoved", "block_hashes": [key], "medium": "CPU"}) for key in removed]
+        if stored:
+            nothing: dict[str, object] = {"parent_block_hash": None, "token_ids": [], "block_size": 0, "lora_id": None}
+            event = {"type": "BlockStored", "block_hashes": stored, **nothing, "medium": "CPU", "lora_name": None}
+            events.append(_encode(event))
+        return events
+
     def stored(self, prompt: Prompt, part: Stored, *, session: bool) -> bytes:
         """One ``BlockStored``, as vLLM 0.33 writes it: a map16 however few keys follow."""
+        indices = [end - 1 for end in part.ends] or range(part.start, part.end)
         tokens: list[int] = []
         for own in prompt.own[part.start : part.end]:
             tokens.extend(self._identity.tokens(own))
         event: dict[str, object] = {
             "type": "BlockStored",
-            "block_hashes": prompt.keys[part.start : part.end],
+            # The tokens are those of the whole span, the hashes of a sparse group those of its states.
+            "block_hashes": [prompt.keys[index] for index in indices],
             "parent_block_hash": prompt.parent(part.start),
             "token_ids": tokens,
-            "block_size": self._identity.block_size,
+            "block_size": self._identity.block_size * (self._unit if part.ends else 1),
             "lora_id": 1 if prompt.extras.lora else None,
             "medium": "GPU",
             "lora_name": prompt.extras.lora,
-            "extra_keys": [_extra_keys(prompt, index) for index in range(part.start, part.end)],
-            "group_idx": 0,
-            "kv_cache_spec_kind": "full_attention",
+            "extra_keys": [_extra_keys(prompt, index) for index in indices],
+            **(self._sparse if part.ends else self._dense),
         }
         if session:
             event["session_id"] = f"session-{prompt.session}"

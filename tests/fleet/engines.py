@@ -11,6 +11,7 @@ from tests.fleet.pool import Pool
 from tests.fleet.prompts import Prompt
 from tests.fleet.routers import Decision
 from tests.fleet.spec import Truth
+from tests.fleet.tier import Found, Tier
 
 
 class Waiting(NamedTuple):
@@ -28,10 +29,12 @@ class Running:
 
     waiting: Waiting
     lookup: int
-    hits: int
+    found: Found
     blocks: list[int]
     truth: Truth
     answer: int = 1
+    states: list[int] = field(default_factory=list)
+    """Blocks of the sparse group."""
 
 
 @dataclass
@@ -42,6 +45,7 @@ class Engine:
     pool: Pool
     publisher: Publisher
     skew: int
+    tier: Tier | None = None
     waiting: deque[Waiting] = field(default_factory=deque)
     running: int = 0
     stepping: bool = False

@@ -19,11 +19,25 @@ class Removed(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Blocks ``start`` to ``end`` of a prompt were given their keys."""
+    """Blocks ``start`` to ``end`` of a prompt were given their keys; of the sparse group only the states at ``ends``."""
 
     number: int
     start: int
     end: int
+    ends: tuple[int, ...] = ()
+
+
+_STATE = 1 << 64
+
+
+def state_key(key: int) -> int:
+    """The pool's name for a sparse group's state at the end of a block: published, both have one hash."""
+    return key | _STATE
+
+
+def is_state(key: int) -> bool:
+    """Whether a pool's key is a state's."""
+    return bool(key & _STATE)
 
 
 Operation: TypeAlias = Removed | Stored

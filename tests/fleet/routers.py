@@ -67,7 +67,7 @@ class Router:
         for one in operations:
             if isinstance(one, Removed):
                 removed.append(one.key)
-            else:
+            elif not one.ends:
                 stored.extend(prompts[one.number].keys[one.start : one.end])
         self._news.append(News(at + self._lag, worker, tuple(stored), tuple(removed), swept=False))
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+from tests.fleet.admission import keep_states, look_up
 from tests.fleet.agenda import Agenda
 from tests.fleet.emit import Publisher, place
 from tests.fleet.engines import Engine, Running, Waiting
@@ -20,6 +21,7 @@ from tests.fleet.prompts import Identity, Prompt, prompts
 from tests.fleet.routers import Router
 from tests.fleet.spans import FRONTEND, SpanExporters
 from tests.fleet.spec import EPOCH, MILLI, SECOND, FleetSpec, KvFrames, SimEvent, Truth
+from tests.fleet.tier import Tier
 from tests.fleet.traces import Trace
 from tests.fleet.world import Asked, World
 
@@ -60,7 +62,10 @@ class Simulation:
     def _engine(self, index: int) -> Engine:
         spec = self._spec
         skew = 0 if index == 0 else round(self._chance.uniform(-1, 1) * spec.faults.skew_seconds * SECOND)
-        return Engine(index, Pool(spec.capacity), Publisher(spec.name(index), self._identity), skew)
+        tier = None if spec.tier is None else Tier(spec.tier)
+        return Engine(
+            index, Pool(spec.capacity), Publisher(spec.name(index), self._identity, spec.unit_blocks), skew, tier
+        )
 
     def run(self) -> Iterator[SimEvent]:
         """Play to the end."""
@@ -89,7 +94,7 @@ class Simulation:
 
     def _next_arrival(self, now: int) -> None:
         for prompt in self._arriving:
-            if self._spec.capacity is not None and self._needs(prompt) > self._spec.capacity:
+            if self._spec.capacity is not None and self._needs(prompt) + 2 * self._spec.sparse > self._spec.capacity:
                 continue
             when = max(EPOCH + round(prompt.at * SECOND), now + 1_000)
             self._agenda.at(when, partial(self._arrive, prompt))
@@ -117,14 +122,20 @@ class Simulation:
             waiting = engine.waiting[0]
             at = now + 1_000 * len(admitted)
             free = engine.pool.free
-            if at < waiting.arrival + FRONTEND or (free is not None and self._needs(waiting.prompt) > free):
+            if at < waiting.arrival + FRONTEND or (
+                free is not None and self._needs(waiting.prompt) + 2 * self._spec.sparse > free
+            ):
                 break
             engine.waiting.popleft()
             running = self._look_up(engine, waiting, at)
             admitted.append(running)
             announced.extend(self._announce(engine, running))
             chunk = self._spec.chunk_blocks or len(waiting.prompt.keys) + 1
-            self._prefill(engine, running, chunk, operations)
+            mine: list[Operation] = []
+            running.states = keep_states(engine, waiting.prompt, running.found, self._spec, mine)
+            self._prefill(engine, running, chunk, mine)
+            # All of a request's blocks are taken before any of them gets its key.
+            operations.extend(sorted(mine, key=lambda one: isinstance(one, Stored)))
         if not admitted:
             return
         sizes = Counter(len(one.waiting.prompt.keys) for one in admitted)
@@ -161,23 +172,21 @@ class Simulation:
 
     def _look_up(self, engine: Engine, waiting: Waiting, now: int) -> Running:
         prompt, size = waiting.prompt, self._spec.block_size
-        matchable = (prompt.length - 1) // size
-        hits = engine.pool.leading(prompt.keys[:matchable])
-        if self._spec.eagle and hits:
-            hits -= 1
+        found = look_up(engine, prompt, self._spec, self._chance)
         truth = Truth(
             number=prompt.number,
             request_id=place(self._spec.name(engine.index), prompt.number, self._spec.seed).request_id,
             worker=self._spec.name(engine.index),
             at_unix_nanos=now,
             prompt_tokens=prompt.length,
-            cached_tokens=hits * size,
+            cached_tokens=found.hits * size,
             cause="",
-            block_index=hits,
+            block_index=found.hits,
         )
-        asked = Asked(engine.index, engine.pool, prompt, waiting.route, waiting.routed, now)
-        self._world.judge(truth, asked, matchable)
-        return Running(waiting, now, hits, engine.pool.hold(prompt.keys[:hits]), truth)
+        asked = Asked(engine.index, engine.pool, engine.tier, found, prompt, waiting.route, waiting.routed, now)
+        self._world.judge(truth, asked)
+        held = engine.pool.hold(prompt.keys[: found.held])
+        return Running(waiting, now, found, held, truth)
 
     def _prefill(self, engine: Engine, running: Running, blocks: int, operations: list[Operation]) -> None:
         """Take the blocks of the next chunk and give the full ones their keys."""
@@ -195,13 +204,13 @@ class Simulation:
 
     def _announce(self, engine: Engine, running: Running) -> list[bytes]:
         """The reused prefix once more, as ``kv_cache_report_mode=full`` has it."""
-        if not running.hits or not self._chance.random() < self._spec.faults.reannounced:
+        if not running.found.held or not self._chance.random() < self._spec.faults.reannounced:
             return []
         prompt = running.waiting.prompt
-        self._reannounced.update(prompt.keys[: running.hits])
+        self._reannounced.update(prompt.keys[: running.found.held])
         running.truth.touched.add("reannounced")
         self._reporting.add(prompt.number)
-        return [engine.publisher.stored(prompt, Stored(prompt.number, 0, running.hits), session=True)]
+        return [engine.publisher.stored(prompt, Stored(prompt.number, 0, running.found.held), session=True)]
 
     def _publish(self, engine: Engine, operations: list[Operation], announced: list[bytes], now: int) -> None:
         """Publish what a step did; one that did nothing publishes nothing."""
@@ -214,6 +223,8 @@ class Simulation:
             self._router.hear_swept(engine.index, now)
         self._router.hear(engine.index, operations, self._prompts, now)
         events = [*engine.unsaid, *announced, *engine.publisher.events(operations, self._prompts, self._reporting)]
+        if engine.tier is not None:
+            events.extend(self._write_through(engine, engine.tier, operations))
         engine.unsaid = []
         engine.last_batch = now
         self._reports.extend([(engine.index, now)] * bool(announced))
@@ -226,6 +237,15 @@ class Simulation:
         self._agenda.send(KvFrames(received, self._spec.name(engine.index), frames))
         if self._chance.random() < faults.duplicate_batches:
             self._agenda.send(KvFrames(received + 5 * MILLI, self._spec.name(engine.index), frames))
+
+    def _write_through(self, engine: Engine, tier: Tier, operations: list[Operation]) -> list[bytes]:
+        keys = [
+            key
+            for one in operations
+            if isinstance(one, Stored) and not one.ends
+            for key in self._prompts[one.number].keys[one.start : one.end]
+        ]
+        return engine.publisher.tier_events(*tier.keep(keys))
 
     def _heartbeat(self, now: int) -> None:
         for engine in self._engines:
@@ -287,7 +307,7 @@ class Simulation:
             self._publish(engine, [*removed, part], [], now)
 
     def _finish(self, engine: Engine, running: Running, first_token: int, now: int) -> None:
-        engine.pool.let_go(running.blocks)
+        engine.pool.let_go([*running.states, *running.blocks])
         engine.running -= 1
         self._spans.ended(engine, running, first_token, now)
         self._finished.append((running.truth, engine.index, now))

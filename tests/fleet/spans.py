@@ -9,7 +9,7 @@ from functools import partial
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.fleet.agenda import Agenda
-from tests.fleet.emit import Times, engine_span, export, lookup_span, place, router_span
+from tests.fleet.emit import Times, engine_span, export, lookup_span, offload_span, place, router_span
 from tests.fleet.engines import Engine, Running
 from tests.fleet.spec import MILLI, SECOND, FleetSpec, OtlpRequest
 
@@ -54,10 +54,13 @@ class SpanExporters:
             self.unseen.add(prompt.keys[-1])
         truth.touched |= {name for name, hit in (("late", late), ("lost", lost)) if hit}
         if self._spec.lookup_spans and not lost:
-            probe = lookup_span(where, times.lookup, prompt, truth.cached_tokens, self._spec)
+            probe = lookup_span(where, times.lookup, prompt, running.found, self._spec)
             self._spans_of(self._engines[engine.index], probe, now, late)
         if self._spec.lookup_spans or not lost:
             self._spans_of(self._engines[engine.index], engine_span(where, times, prompt), now, late)
+        offer = running.found.offer
+        if offer is not None and offer.status != "none":
+            self._spans_of(self._engines[engine.index], offload_span(where, times.lookup, offer), now, 0)
         if not self._spec.router_spans:
             return
         if self._chance.random() < faults.lost_routes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from tests.fleet.prompts import Injection
+from tests.fleet.tier import TierSpec
 
 SECOND = 1_000_000_000
 MILLI = 1_000_000
@@ -60,6 +61,12 @@ class FleetSpec:
     router_spans: bool = False
     answer_tokens_max: int = 1
     """Generated tokens of a request at most; the blocks that they fill are stored one by one."""
+    sparse: bool = False
+    """A second group whose state is kept at few places only."""
+    unit_blocks: int = 1
+    """Blocks of one match unit."""
+    tier: TierSpec | None = None
+    """A host tier of each worker."""
     eagle: bool = False
     """The engine gives up the last block that it matched, for its draft model."""
     clock_tolerance_seconds: float = 0.05

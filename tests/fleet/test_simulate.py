@@ -13,6 +13,7 @@ from tests.fleet.lru import Fleet
 from tests.fleet.prompts import Injection
 from tests.fleet.simulate import simulate
 from tests.fleet.spec import Faults, FleetSpec, KvFrames, OtlpRequest, SimEvent, Truth
+from tests.fleet.tier import TierSpec
 from tests.fleet.traces import Ask, Trace, load
 
 
@@ -162,3 +163,23 @@ def test_edit_diverges_and_comes_back() -> None:
     spec = FleetSpec(workers=1, injection=Injection(edited=0.5), seed=3)
     found = truths(simulate(trace(*[(range(40), 650)] * 12), spec))
     assert {one.cause for one in found} == {"no_recent_match", "token_divergence", "none"}
+
+
+def test_sparse_group_keeps_its_state_where_a_lookup_was_vetoed() -> None:
+    shared = tuple(range(70))
+    requests = trace(*[((*shared, *range(n, n + 33)), 103 * 16 + 5) for n in (100, 200, 300)])
+    spec = FleetSpec(workers=1, capacity=1000, sparse=True, unit_blocks=34, lookup_spans=True)
+    found = [(one.cause, one.cached_tokens, one.lost_tokens) for one in truths(simulate(requests, spec))]
+    assert found == [
+        ("no_recent_match", 0, 0),
+        ("sparse_retention", 0, 1088),
+        ("below_match_unit", 1088, 0),
+    ]
+
+
+def test_tier_gives_back_what_the_device_lost() -> None:
+    requests = trace((range(4), 66), (range(10, 14), 66), (range(4), 66))
+    spec = FleetSpec(workers=1, capacity=5, lookup_spans=True, tier=TierSpec(capacity=50))
+    assert [one.cached_tokens for one in truths(simulate(requests, spec))] == [0, 0, 64]
+    never = FleetSpec(workers=1, capacity=5, lookup_spans=True, tier=TierSpec(capacity=50, unasked=1.0))
+    assert truths(simulate(requests, never))[2].cause == "tier_unreachable"

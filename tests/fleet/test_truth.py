@@ -9,6 +9,7 @@ import pytest
 from tests.fleet.compare import CONFIG, Score, compare
 from tests.fleet.prompts import Injection
 from tests.fleet.spec import Faults, FleetSpec
+from tests.fleet.tier import TierSpec
 from tests.fleet.traces import load
 
 CAPACITY = {"mooncake_conversation_full": 1500, "mooncake_synthetic_full": 1500, "weka_60": 2048, "miniswe": 3072}
@@ -80,6 +81,25 @@ def test_draft_model_costs_the_last_matched_block() -> None:
     score = compare(load("miniswe").first(50), spec)
     check_complete(score)
     assert score.confusion()["speculative_replay", "speculative_replay"] > 40
+
+
+TIERS = {
+    "loads": TierSpec(capacity=2000),
+    "spoilt": TierSpec(capacity=2000, unasked=0.2, timeouts=0.2, failures=0.2, stale=0.2),
+}
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_tier_that_promised_answers_for_it(name: str) -> None:
+    spec = FleetSpec(workers=1, capacity=300, lookup_spans=True, tier=TIERS[name])
+    check_complete(compare(load("mooncake_conversation_full").first(300), spec))
+
+
+@pytest.mark.parametrize("unit", [1, 34])
+@pytest.mark.parametrize("direct", [True, False])
+def test_state_that_was_not_kept_answers_for_it(unit: int, *, direct: bool) -> None:
+    spec = FleetSpec(workers=1, capacity=500, sparse=True, unit_blocks=unit, lookup_spans=direct)
+    check_complete(compare(load("mooncake_conversation_full").first(200), spec))
 
 
 @pytest.mark.parametrize("direct", [True, False])

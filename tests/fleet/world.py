@@ -9,15 +9,20 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from tests.fleet.pool import Operation, Pool, Removed
+from tests.fleet.pool import Operation, Pool, Removed, is_state
 from tests.fleet.prompts import Prompt
 from tests.fleet.routers import Decision
 from tests.fleet.spec import SECOND, FleetSpec, Truth
+from tests.fleet.tier import Found, Tier
 
 INDEX_LAG = SECOND
 """An index may be this old without being stale (the service's default)."""
+
+
+Row: TypeAlias = "tuple[str, str, str, int | None]"
+"""Cause, reason, label of the published tables, and what the fix would have saved in blocks."""
 
 
 class Gone(NamedTuple):
@@ -77,6 +82,8 @@ class Asked(NamedTuple):
 
     worker: int
     pool: Pool
+    tier: Tier | None
+    found: Found
     prompt: Prompt
     route: Decision
     routed: int
@@ -106,7 +113,10 @@ class World:
         cache.batches.append(at)
         for one in operations:
             if isinstance(one, Removed):
-                self._remove(cache, one.key, at, number)
+                if not is_state(one.key):
+                    self._remove(cache, one.key, at, number)
+                continue
+            if one.ends:
                 continue
             prompt = prompts[one.number]
             for index in range(one.start, one.end):
@@ -143,15 +153,12 @@ class World:
 
     # --- why a block was missed -----------------------------------------------------------------------
 
-    def judge(self, truth: Truth, asked: Asked, matchable: int) -> None:
+    def judge(self, truth: Truth, asked: Asked) -> None:
         """Write the cause of one lookup into its truth; the first row of the table that holds is it."""
         prompt = asked.prompt
-        first = truth.block_index
-        if prompt.length <= self._spec.block_size:
-            truth.cause, truth.lost_tokens = (
-                ("below_match_unit", 0) if prompt.length < self._spec.block_size else ("none", 0)
-            )
-            truth.label = "F"
+        first, matchable = truth.block_index, asked.found.matchable
+        if prompt.length < self._spec.block_size * self._spec.unit_blocks:
+            truth.cause, truth.label, truth.lost_tokens = "below_match_unit", "F", 0
             return
         if first >= matchable:
             truth.cause, truth.label, truth.lost_tokens = "none", "F", 0
@@ -163,20 +170,38 @@ class World:
         truth.cause, truth.reason, truth.label = cause, reason, label
         truth.lost_tokens = None if lost is None else lost * self._spec.block_size
 
-    def _cause(self, asked: Asked, first: int, chain: Sequence[int]) -> tuple[str, str, str, int | None]:
-        here, key, route = self.caches[asked.worker], chain[0], asked.route
+    def _cause(self, asked: Asked, first: int, chain: Sequence[int]) -> Row:
+        return (
+            self._by_engine(asked, first, chain)
+            or self._spoilt(asked, chain[0])
+            or self._by_record(asked, first, chain)
+            or self._never_stored(self.caches[asked.worker], asked.prompt, first, chain)
+        )
+
+    def _by_engine(self, asked: Asked, first: int, chain: Sequence[int]) -> Row | None:
+        """The block is here and the engine made nothing of it."""
+        if chain[0] not in asked.pool:
+            return None
+        unit, ahead = self._spec.unit_blocks, asked.found.dense - first
+        if self._spec.eagle:
+            return "speculative_replay", "", "F", 1
+        if 0 < ahead < unit:
+            return "below_match_unit", "", "F", 0
+        if self._spec.sparse:
+            return "sparse_retention", "", "F", asked.found.dense // unit * unit - first
+        return "lookup_failure", "", "F", ahead
+
+    def _by_record(self, asked: Asked, first: int, chain: Sequence[int]) -> Row | None:
+        """Somebody holds the block, held it, or promised it."""
+        here, key, route, offer = self.caches[asked.worker], chain[0], asked.route, asked.found.offer
         others = [cache for index, cache in enumerate(self.caches) if index != asked.worker]
         promised = route.predicted is not None and route.predicted > first and self._spec.router_spans
-        gone = here.gone.get(key)
-        if key in asked.pool:
-            if self._spec.eagle and here.leading(chain) == 1:
-                return "speculative_replay", "", "F", 1
-            return "lookup_failure", "", "F", here.leading(chain)
-        if gone is None and key in here.copies:
-            # Another request of the same step has just taken its block.
-            gone = Gone(asked.at, "capacity")
+        # A key that the record still has was taken by another request of the same step.
+        gone = here.gone.get(key) or (Gone(asked.at, "capacity") if key in here.copies else None)
         if promised and route.predicted is not None and (gone is None or gone.at + INDEX_LAG < asked.routed):
             return "stale_index", "", "L" if gone else "N", min(route.predicted - first, len(chain))
+        if asked.tier is not None and key in asked.tier and offer is not None and offer.status == "none":
+            return "tier_unreachable", "", "L", asked.tier.leading(chain)
         held = max((other.leading(chain) for other in others), default=0)
         if held:
             return "routing_miss", self._routing_reason(first, route), "H", held
@@ -185,7 +210,15 @@ class World:
             return "evicted", reason, "L", here.leading(chain, once=True)
         if any(key in other.gone for other in others):
             return "evicted_elsewhere", "capacity", "E", None
-        return self._never_stored(here, asked.prompt, first, chain)
+        return None
+
+    def _spoilt(self, asked: Asked, key: int) -> Row | None:
+        """A tier promised the block and did not deliver it."""
+        offer = asked.found.offer
+        if offer is None or asked.tier is None or key not in asked.tier:
+            return None
+        cause = {"timeout": "transfer_timeout", "failed": "transfer_failed", "stale": "stale_index"}.get(offer.status)
+        return None if cause is None else (cause, "", "L", offer.found - offer.loaded)
 
     def _routing_reason(self, first: int, route: Decision) -> str:
         if not self._spec.router_spans:
@@ -194,9 +227,7 @@ class World:
             return "pinned"
         return "holder_known" if (route.best or 0) > first else "holder_unknown"
 
-    def _never_stored(
-        self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int]
-    ) -> tuple[str, str, str, int | None]:
+    def _never_stored(self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int]) -> Row:
         siblings = [key for key in self.children[prompt.parent(first)] if key != chain[0]]
         label = ("B" if siblings else "X") if first else "R"
         twins = self._twins(here, prompt, first)
