@@ -189,7 +189,7 @@ def _missing(request: Request) -> Iterable[str]:
             "worker (no_worker): set OTEL_RESOURCE_ATTRIBUTES=k8s.namespace.name=…,k8s.pod.name=… on the engine, "
             "or workers.map, or workers.sole_source for a single one"
         )
-    if looked is None or looked.first_miss_key is None:
+    if looked is None or (looked.first_miss_key is None and not looked.expected_keys):
         yield (
             "first missed block (no_event_source, no_first_miss_key): follow the worker's KV-cache events with "
             "kv_events.sources, or let a probe emit prefix_cache.lookup.*"
