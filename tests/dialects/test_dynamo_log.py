@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from whymiss.dialects.dynamo_log import SCOPE, SENSITIVE, read_log_record
+from whymiss.dialects.dynamo_log import SCOPE, SENSITIVE, read_log_record, take_records
 from whymiss.errors import BadInput
 from whymiss.model import GatewayUsage, Lookup, RouteDecision, Span, request_ids
 from whymiss.wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
@@ -130,6 +130,31 @@ def test_what_identifies_a_prompt_is_taken_out_and_nothing_else() -> None:
 def test_a_record_without_it_keeps_its_bytes() -> None:
     raw = LogRecord(severity_text="payload-like").SerializeToString()
     assert without_attributes(raw, SENSITIVE) == raw
+
+
+def test_a_request_leaves_without_its_payloads_and_gives_its_evidence() -> None:
+    body = request_of(record(), record({})).SerializeToString()
+    taken = take_records(body)
+    assert [one.dialect for one in taken.evidence] == ["dynamo_log"]
+    assert taken.rejected == ()
+    assert b"payload" not in taken.rest
+    left = ExportLogsServiceRequest.FromString(taken.rest)
+    assert len(left.resource_logs[0].scope_logs[0].log_records) == 2
+
+
+def test_other_logs_leave_as_the_bytes_that_came() -> None:
+    made = request_of(record())
+    made.resource_logs[0].scope_logs[0].scope.name = "app"
+    made.resource_logs[0].scope_logs[0].log_records[0].attributes[0].value.string_value = "app.v1"
+    body = made.SerializeToString()
+    assert take_records(body).rest is body
+
+
+def test_a_record_that_cannot_be_read_is_rejected_alone() -> None:
+    ((envelope, (raw,)),) = split_logs(request_of(record()).SerializeToString())
+    taken = take_records(assemble_logs([(envelope, [b"\x32\x7f", raw])]))
+    assert (len(taken.evidence), len(taken.rejected)) == (1, 1)
+    assert len(split_logs(taken.rest)[0].spans) == 1
 
 
 def test_garbage_is_bad_input() -> None:

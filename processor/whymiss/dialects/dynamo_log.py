@@ -22,6 +22,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ..errors import BadInput
 from ..model import (
     Attribute,
     Envelope,
@@ -33,7 +34,8 @@ from ..model import (
     RouteDecision,
     Span,
 )
-from ..wire.logs import LogFields
+from ..wire.fields import scope_name
+from ..wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
 from .values import block_key, count, real, text, u64_name
 
 SCOPE = "dynamo.request_trace"
@@ -45,6 +47,47 @@ _MILLISECOND = 1_000_000
 _MILLISECONDS_MAX = 1 << 43  # 278 years: a later time is none
 _WHOLE = 0.01
 """How far from a whole number the promised blocks may be: the rate is printed with finite digits."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What a log request held: evidence for the join, what may leave, and why some of it may not.
+
+    ``rest`` is the request itself where nothing had to be taken out.
+    """
+
+    evidence: tuple[Span, ...]
+    rejected: tuple[str, ...]
+    rest: bytes
+
+
+def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
+    """Read the request traces in an encoded ``ExportLogsServiceRequest`` and take their payloads out.
+
+    A record that cannot be read cannot be redacted either, and is rejected alone.
+
+    Raises:
+        BadInput: the bytes are no such request.
+    """
+    if SCOPE.encode() not in body and SCHEMA.encode() not in body:
+        return Taken((), (), body)
+    evidence: list[Span] = []
+    rejected: list[str] = []
+    groups: list[tuple[Envelope, list[bytes]]] = []
+    for envelope, records in split_logs(body):
+        scope = scope_name(envelope)
+        kept: list[bytes] = []
+        for raw in records:
+            try:
+                fields = read_log(raw)
+                kept.append(without_attributes(raw, SENSITIVE) if is_record(scope, fields) else raw)
+            except BadInput as problem:
+                rejected.append(problem.problem)
+                continue
+            span = read_log_record(scope, fields, chain_comparable=chain_comparable)
+            if span is not None:
+                evidence.append(span)
+        groups.append((envelope, kept))
+    return Taken(tuple(evidence), tuple(rejected), assemble_logs(groups))
 
 
 def is_record(scope: str, fields: LogFields) -> bool:
