@@ -42,6 +42,9 @@ from .events import EventIntake
 from .judge import Judge
 from .ports import Accepted, Judged, KvOutcome, KvSource
 
+STILL_COMING = frozenset({Reason.EVIDENCE_LATE, Reason.PARTIAL_TRACE})
+"""Holes that a batch or a span may fill before the hold ends."""
+
 IDENTITIES_MAX = 4096
 """Resources whose identity is remembered; a resource is read once, not once a span."""
 
@@ -230,7 +233,7 @@ class Pipeline:
 
     def _released(self, released: Released, now: float) -> Redacted | None:
         loose, judged = self._judged(released)
-        waiting = any(verdict.reason is Reason.EVIDENCE_LATE for _, verdict in judged)
+        waiting = any(verdict.reason in STILL_COMING for _, verdict in judged)
         if waiting and self._joiner.hold_on(released, released.arrived, now):
             return None
         self.measures.count("whymiss.join.released", reason=released.reason.value)
