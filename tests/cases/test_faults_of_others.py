@@ -201,13 +201,14 @@ def test_p13_blocks_on_other_nodes_are_not_new() -> None:
     assert verdict.lost_tokens == 12 * 16
 
 
-def test_p14_what_is_left_is_unknown() -> None:
+def test_p14_what_fits_no_row_is_unknown_and_bears_no_causes_name() -> None:
     scene = Scene("w")
-    scene.engine("other-prompt", "w", 5.0, 777)
-    scene.serve("asked", "w", 5.0, WHAT, stores=False)
-    scene["w"].stored(5.0 + STEP, WHAT, 0, 6)
+    # The response says 16 tokens, the events say none: one of them is about something else.
+    scene.engine("asked", "w", 5.0, 200, cached=16)
+    scene["w"].stored(5.0 + STEP, WHAT)
     verdict = scene.verdict("asked")
-    assert verdict.owner is not Owner.OBSERVABILITY or verdict.cause is Cause.UNKNOWN
+    assert said(verdict) == ("unknown", "ambiguous_chain")
+    assert (verdict.owner, verdict.lost_tokens) == (Owner.OBSERVABILITY, None)
 
 
 def observed(*verdicts: Verdict) -> dict[str, float]:
