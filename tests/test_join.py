@@ -140,6 +140,14 @@ def test_a_flood_in_one_trace_is_held_once_each() -> None:
     script.at(8).expect(left(HOLD, *spans))
 
 
+def test_a_repeated_span_that_brings_other_names_leaves_no_trace_of_them() -> None:
+    first, again = span_of(Role.ENGINE, 1, 1), span_of(Role.ENGINE, 1, 1, request_id="a")
+    other = span_of(Role.ENGINE, 2, 2, request_id="a", start=30, end=31)
+    script = timeline().at(0).arrive(first, again).at(8).expect(left(HOLD, first))
+    script.at(30).arrive(other).at(38).expect(left(HOLD, other))
+    assert not script.joiner._by_request
+
+
 # --- who is waited for, and for whom one comes too late ---------------------------------------------
 
 

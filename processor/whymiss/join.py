@@ -176,7 +176,6 @@ class Joiner:
             self._remembered.pop(span.trace_id, None)
             for name in _names(span):
                 self._remembered_names.pop(name, None)
-            self._index(group, span)
             self._hold(group, span)
         self._counter += 1
         heapq.heappush(self._again, (overdue, self._counter, group))
@@ -247,7 +246,6 @@ class Joiner:
         for other in found:
             if other is not group:
                 self._merge(group, other)
-        self._index(group, span)
         return group
 
     def _index(self, group: _Open, span: Span) -> None:
@@ -268,6 +266,8 @@ class Joiner:
         if not group.add(span):
             self.duplicates += 1
             return
+        # Only what is held: on release the index is emptied by the held spans' names.
+        self._index(group, span)
         if span.ticket:
             self._tickets[span.ticket] = self._tickets.get(span.ticket, 0) + 1
         size = len(span.raw) + SPAN_OVERHEAD_BYTES
