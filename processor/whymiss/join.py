@@ -41,14 +41,13 @@ Service: TypeAlias = tuple[str | None, str]
 class _Open:
     """The spans of one or more requests that share a trace or a request id."""
 
-    __slots__ = ("_index", "arrived", "held_bytes", "lingers_until", "released", "spans")
+    __slots__ = ("_index", "arrived", "lingers_until", "released", "spans")
 
     def __init__(self, arrived: float) -> None:
         self.spans: tuple[Span, ...] | list[Span] = ()
         self._index: set[tuple[bytes, bytes]] | None = None
         self.arrived = arrived
         self.lingers_until: float | None = None
-        self.held_bytes = 0
         self.released = False
 
     def add(self, span: Span) -> bool:
@@ -260,7 +259,6 @@ class Joiner:
         for span in other.spans:
             self._index(group, span)
             group.add(span)
-        group.held_bytes += other.held_bytes
 
     def _hold(self, group: _Open, span: Span) -> None:
         if not group.add(span):
@@ -271,7 +269,6 @@ class Joiner:
         if span.ticket:
             self._tickets[span.ticket] = self._tickets.get(span.ticket, 0) + 1
         size = len(span.raw) + SPAN_OVERHEAD_BYTES
-        group.held_bytes += size
         self.held_bytes += size
         self.held_spans += 1
 
@@ -333,7 +330,7 @@ class Joiner:
         self.open_groups -= 1
         spans = tuple(sorted(group.spans, key=_span_order))
         self.held_spans -= len(spans)
-        self.held_bytes -= group.held_bytes
+        self.held_bytes -= sum(len(span.raw) + SPAN_OVERHEAD_BYTES for span in spans)
         for span in spans:
             if span.ticket:
                 self._let_go(span.ticket)

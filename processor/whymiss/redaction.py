@@ -19,8 +19,10 @@ import msgspec
 
 from .config import RedactionConfig
 from .model import Attribute, Envelope, Role, Span, Verdict
+from .wire.fields import read_span
 from .wire.splice import splice, splice_resource
 from .wire.split import assemble
+from .wire.status import without_status_message
 
 
 class Signal(StrEnum):
@@ -126,7 +128,13 @@ class Redactor:
 
     def digest(self, key: int) -> str:
         """The keyed digest of a block key."""
-        mac = hmac.digest(self._key, key.to_bytes(8, "big"), "sha256")
+        return self._named(hmac.digest(self._key, key.to_bytes(8, "big"), "sha256"))
+
+    def text_digest(self, text: str) -> str:
+        """The keyed digest of a salt or another text that must not leave."""
+        return self._named(hmac.digest(self._key, b"text:" + text.encode("utf-8", "replace"), "sha256"))
+
+    def _named(self, mac: bytes) -> str:
         return f"{self._key_id}:{mac[:8].hex()}" if self._key_id != "0" else mac[:8].hex()
 
     def is_sampled(self, spans: Sequence[Span]) -> bool:
@@ -155,10 +163,21 @@ class Redactor:
             attributes = _engine_attributes(verdict) if engine else _companion_attributes(span.role, verdict)
             if sampled:
                 attributes.update(self._identities(verdict, engine=engine))
-        remove = (*span.sensitive, *self._drop)
-        if not attributes and not remove:
-            return span.raw
-        return splice(span.raw, attributes, remove=remove)
+        if sampled and span.digested:
+            attributes.update(self._digests(span))
+        remove = (*span.sensitive, *span.digested, *self._drop)
+        # Where the text of an exception must not leave, it is in the status as well.
+        raw = without_status_message(span.raw) if "exception.message" in span.sensitive else span.raw
+        return splice(raw, attributes, remove=remove) if attributes or remove else raw
+
+    def _digests(self, span: Span) -> dict[str, Attribute]:
+        """Digests in the place of salts; one in an event or a link goes without."""
+        values = read_span(span.raw).attributes
+        return {
+            name: self.text_digest(value)
+            for name in span.digested
+            if isinstance(value := values.get(name), str) and value
+        }
 
     def _identities(self, verdict: Verdict, *, engine: bool) -> dict[str, Attribute]:
         found: dict[str, Attribute] = {}

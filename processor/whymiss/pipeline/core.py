@@ -14,6 +14,7 @@ import msgspec
 from ..attribution import worker_name
 from ..config import Config
 from ..dialects.claim import Dialect
+from ..dialects.dynamo_log import take_records
 from ..dialects.registry import candidates, claim, identify, possible
 from ..errors import BadInput
 from ..evidence.grouping import engine_says, group, lookup_says
@@ -33,6 +34,8 @@ from ..model import (
     RouteDecision,
     Span,
     Verdict,
+    request_ids,
+    served_ids,
 )
 from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
 from ..wire.fields import resource_attributes, scope_name, valid_ids
@@ -69,7 +72,7 @@ class Pipeline:
         )
         self._judge = Judge(config, self.ledger, self._events.connectors)
         self._identities: OrderedDict[bytes, ResourceIdentity] = OrderedDict()
-        self._verdicts: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
+        self._verdicts: OrderedDict[bytes | str, tuple[Verdict, float]] = OrderedDict()
         self.judged: list[Judged] | None = None
         """Where verdicts are kept for whoever wants to print them; ``None``: nowhere."""
 
@@ -114,9 +117,12 @@ class Pipeline:
             source = KvSource(name=one.source, worker=one.worker, rank=one.rank, model=one.model)
             if self.kv_frames(source, one.frames, record.observed_unix_nanos, now=now).kind == "bad":
                 rejected.append("body: is no batch of KV-cache events")
+        traced = take_records(taken.rest)
+        rejected += traced.rejected
         message = f"{len(rejected)} record(s) rejected: {rejected[0]}" if rejected else ""
-        outgoing = (untouched(Signal.LOGS, taken.rest, 0, ticket=ticket),) if taken.rest else ()
-        return Accepted(outgoing, len(rejected), message)
+        outgoing = [untouched(Signal.LOGS, traced.rest, 0, ticket=ticket)] if traced.rest else []
+        outgoing += self._act(self._joiner.accept(traced.evidence, now), now)
+        return Accepted(tuple(outgoing), len(rejected), message)
 
     def holds(self, ticket: int) -> bool:
         """Whether anything that came with this ticket is held."""
@@ -227,7 +233,7 @@ class Pipeline:
 
     def _late(self, span: Span, now: float) -> Redacted | None:
         self.measures.count("whymiss.spans.late")
-        known = self._verdicts.get(span.trace_id)
+        known = next((one for key in _keys(span) if (one := self._verdicts.get(key)) is not None), None)
         verdict = known[0] if known is not None and known[1] >= now else None
         return self._leave([(span, verdict)], sampled=self._redactor.is_sampled([span]))
 
@@ -245,6 +251,8 @@ class Pipeline:
             for span in request.spans:
                 leaving[span.trace_id, span.span_id] = (span, verdict)
                 self._remember(span.trace_id, verdict, now)
+            for name in request_ids(request.subject):
+                self._remember(name, verdict, now)
             self._observe(request, verdict, sampled=sampled)
             if self.judged is not None:
                 self.judged.append(Judged(request=request, verdict=verdict))
@@ -261,6 +269,10 @@ class Pipeline:
 
     def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted | None:
         """Redact spans; one that cannot be redacted must not leave, and costs itself."""
+        # Evidence from a log record has no span of its own.
+        judged = [pair for pair in judged if pair[0].raw]
+        if not judged:
+            return None
         tickets = tickets_of(span for span, _ in judged)
         try:
             return self._redactor.spans(judged, sampled=sampled, tickets=tickets)
@@ -278,9 +290,9 @@ class Pipeline:
             return False
         return True
 
-    def _remember(self, trace_id: bytes, verdict: Verdict, now: float) -> None:
-        self._verdicts[trace_id] = (verdict, now + self._config.join.remembered_seconds)
-        self._verdicts.move_to_end(trace_id)
+    def _remember(self, key: bytes | str, verdict: Verdict, now: float) -> None:
+        self._verdicts[key] = (verdict, now + self._config.join.remembered_seconds)
+        self._verdicts.move_to_end(key)
         while len(self._verdicts) > self._config.join.remembered_max:
             self._verdicts.popitem(last=False)
 
@@ -298,6 +310,11 @@ class Pipeline:
             weight=1.0 if weight is None else weight,
             exemplar=exemplar if sampled else None,
         )
+
+
+def _keys(span: Span) -> Iterable[bytes | str]:
+    """What the verdict of a span's request may be remembered by."""
+    return (span.trace_id, *span.linked_trace_ids, *served_ids(span))
 
 
 def _dimensions(request: Request, verdict: Verdict, *, extrapolated: bool) -> Dimensions:
