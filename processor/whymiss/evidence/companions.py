@@ -32,7 +32,7 @@ def kinds_of(span: Span) -> Iterable[Companion]:
             yield Companion.LOOKUP
         elif isinstance(said, RouteDecision) and said.predicted_blocks is not None:
             yield Companion.PROMISE
-        elif isinstance(said, OffloadOutcome):
+        elif isinstance(said, OffloadOutcome) and said.tier != "prefill_worker":
             yield Companion.OFFLOAD
 
 

@@ -70,11 +70,12 @@ class Elsewhere:
         lost: list[int | None] = []
         holder_gap = view_gap = Reason.NONE
         for other in view:
-            before = self._ledger.position_at(other, reading.earliest - self._tolerance)
+            tolerance = self._between(stream, other)
+            before = self._ledger.position_at(other, reading.earliest - tolerance)
             history_gap = self._record.history_gap(other, reading)
             for tier in (Tier.DEVICE, *self._ledger.tiers(other)):
                 states = self._ledger.as_of(other, chain, before, tier=tier)
-                doubt = self._doubt(other, tier, chain[0], states[0], reading)
+                doubt = self._doubt(other, tier, chain[0], states[0], reading, tolerance)
                 if states[0].state is not Residency.RESIDENT:
                     view_gap = view_gap or doubt
                 elif doubt:
@@ -104,14 +105,15 @@ class Elsewhere:
         if block is None:
             return facts
         for other in view:
-            before = self._ledger.position_at(other, reading.earliest - self._tolerance)
+            tolerance = self._between(stream, other)
+            before = self._ledger.position_at(other, reading.earliest - tolerance)
             for twin in self._ledger.like(other, block, before):
                 if block.extras is not None and twin.extras is not None and twin.extras != block.extras:
                     continue
                 # An adapter is hashed by its path, which is not published.
                 unclear = block.extras is None or twin.extras is None or "lora" in block.kinds
                 fact = self._ledger.as_of(other, (twin.key,), before)[0]
-                gap = self._doubt(other, Tier.DEVICE, twin.key, fact, reading)
+                gap = self._doubt(other, Tier.DEVICE, twin.key, fact, reading, tolerance)
                 if unclear or gap:
                     return msgspec.structs.replace(facts, relatives_gap=gap or Reason.AMBIGUOUS_CHAIN)
                 leading = self._like_leading(other, stream, chain, before)
@@ -127,9 +129,21 @@ class Elsewhere:
             count += 1
         return count
 
-    def _doubt(self, other: StreamId, tier: Tier, key: int, fact: Fact, reading: Reading) -> Reason:
+    def _between(self, stream: StreamId, other: StreamId) -> int:
+        """How far two workers' clocks may be apart: the tolerance, and what their messages show beyond it.
+
+        A host whose clock is wrong by more than the tolerance would otherwise place its events on the
+        wrong side of the lookup.
+        """
+        mine, theirs = self._ledger.clock_offset(stream), self._ledger.clock_offset(other)
+        shown = 0 if mine is None or theirs is None else abs(mine - theirs)
+        return self._tolerance + shown
+
+    def _doubt(  # noqa: PLR0913, PLR0917 - one question about one block of one worker
+        self, other: StreamId, tier: Tier, key: int, fact: Fact, reading: Reading, tolerance: int
+    ) -> Reason:
         """Why another worker's record does not show what it held at the lookup."""
-        until = reading.latest + self._tolerance
+        until = reading.latest + tolerance
         if fact.state is Residency.AMBIGUOUS:
             return Reason.AMBIGUOUS_COPIES
         if fact.state is Residency.UNKNOWN:
@@ -139,7 +153,7 @@ class Elsewhere:
                 return Reason.FLEET_VIEW_PARTIAL
         elif self._ledger.coverage(other, fact.at_unix_nanos or 0, until).holes:
             return Reason.FLEET_VIEW_PARTIAL
-        before = self._ledger.position_at(other, reading.earliest - self._tolerance)
+        before = self._ledger.position_at(other, reading.earliest - tolerance)
         after = self._ledger.position_at(other, until)
         if self._changes(other, tier, key, before, after):
             return Reason.CLOCK_SKEW

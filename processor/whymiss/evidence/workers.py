@@ -96,6 +96,9 @@ class Workers:
             worker, rank = self.find(said.worker, known) if said.worker else (None, None)
             if worker is not None:
                 found.add((worker, rank if said.rank is None else said.rank))
+        if len({worker for worker, _ in found}) == 1:
+            # One span may name the rank that another leaves out.
+            found -= {(worker, None) for worker, rank in found if rank is not None}
         return found.pop() if len(found) == 1 else (None, None)
 
     def find(self, name: str, known: Iterable[str]) -> tuple[str | None, int | None]:

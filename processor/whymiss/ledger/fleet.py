@@ -48,6 +48,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     now: float = 0.0
+    received_unix_nanos: int = 0
+    """When it arrived by our own clock; 0 where that is not known."""
     model: str | None = None
     can_replay: bool = False
     replayed: bool = False
@@ -66,6 +68,7 @@ class _Stream:
         self.waiting: dict[int, KvBatch] = {}
         self.waiting_since: float | None = None
         self.newest_nanos = 0
+        self.offset: int | None = None
 
 
 class Ledger:
@@ -83,6 +86,14 @@ class Ledger:
 
     def accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery = LIVE) -> Accepted:
         """Take one batch of a publisher."""
+        accepted = self._accept(stream, seq, batch, delivery)
+        if delivery.received_unix_nanos and batch.unix_nanos:
+            known = self._streams[stream]
+            offset = delivery.received_unix_nanos - batch.unix_nanos
+            known.offset = offset if known.offset is None else min(known.offset, offset)
+        return accepted
+
+    def _accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         can_replay = delivery.can_replay
         known = self._streams.get(stream)
         if known is None:
@@ -276,6 +287,10 @@ class Ledger:
     def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
         """Blocks after the first that a sibling chain repeats."""
         return self._record(stream).reconverges(keys, position)
+
+    def clock_offset(self, stream: StreamId) -> int | None:
+        """Our clock less the publisher's, as its quickest message showed it."""
+        return self._streams[stream].offset
 
     def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """Holes that touch an interval."""

@@ -196,6 +196,13 @@ class LedgerView(Protocol):
         """
         ...
 
+    def clock_offset(self, stream: StreamId) -> int | None:
+        """Our clock less the publisher's, in nanoseconds, as far as its quickest message showed it.
+
+        The way of that message is in it, so two streams are compared by their difference.
+        """
+        ...
+
     def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """The holes that touch an interval, and the bounds of the record around it."""
         ...

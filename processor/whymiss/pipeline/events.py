@@ -43,7 +43,13 @@ class EventIntake:
         rank = source.rank if source.rank is not None else (batch.rank if batch.rank is not None else named.rank)
         if source.kv_connector:
             self.connectors.add(worker)
-        delivery = Delivery(now=now, model=source.model or named.model, can_replay=source.can_replay, replayed=replayed)
+        delivery = Delivery(
+            now=now,
+            received_unix_nanos=received_unix_nanos,
+            model=source.model or named.model,
+            can_replay=source.can_replay,
+            replayed=replayed,
+        )
         accepted = self._ledger.accept(StreamId(worker, rank or 0), frame.seq, batch, delivery)
         self._count(source, accepted, batch)
         if batch.unix_nanos:
