@@ -59,7 +59,7 @@ class SpanExporters:
         if self._spec.lookup_spans or not lost:
             self._spans_of(self._engines[engine.index], engine_span(where, times, prompt), now, late)
         offer = running.found.offer
-        if offer is not None and offer.status != "none":
+        if offer is not None:
             self._spans_of(self._engines[engine.index], offload_span(where, times.lookup, offer), now, 0)
         if not self._spec.router_spans:
             return

@@ -208,8 +208,9 @@ class World:
         if gone is not None:
             reason = "after_route" if promised and gone.at > asked.routed else gone.how
             return "evicted", reason, "L", here.leading(chain, once=True)
-        if any(key in other.gone for other in others):
-            return "evicted_elsewhere", "capacity", "E", None
+        lost = max((other.leading(chain, once=True) for other in others), default=0)
+        if lost:
+            return "evicted_elsewhere", "", "E", lost
         return None
 
     def _spoilt(self, asked: Asked, key: int) -> Row | None:
@@ -222,9 +223,11 @@ class World:
 
     def _routing_reason(self, first: int, route: Decision) -> str:
         if not self._spec.router_spans:
-            return "holder_unknown"
+            return ""
         if route.pinned:
             return "pinned"
+        if route.predicted is None:
+            return ""
         return "holder_known" if (route.best or 0) > first else "holder_unknown"
 
     def _never_stored(self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int]) -> Row:
