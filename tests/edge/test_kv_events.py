@@ -61,7 +61,7 @@ async def test_lost_messages_are_asked_for_and_come_in_order() -> None:
         await publisher.publish(5, lost=True)
         await publisher.publish(1)
         await core.until(lambda: len(core.applied[publisher.endpoint]) == 15)
-        assert publisher.asked[1] == 3
+        assert publisher.asked[1] == 2  # one that is known: it shows that the life is the same
         await publisher.publish(1)  # the listener is back at the live stream
         await core.until(lambda: len(core.applied[publisher.endpoint]) == 16)
     assert core.applied[publisher.endpoint] == list(range(16))
@@ -98,7 +98,7 @@ async def test_a_replay_that_is_not_answered_ends_and_the_stream_goes_on() -> No
         await publisher.publish(1, lost=True)
         await publisher.publish(2)
         await core.until(lambda: core.waiting.get(publisher.endpoint) == {2, 3})
-        assert publisher.asked == [0, 1]
+        assert publisher.asked == [0, 0]
         await publisher.publish(1)
         await core.until(lambda: core.waiting.get(publisher.endpoint) == {2, 3, 4})
     assert counted(core.measures, "whymiss.ledger.replays") == 0

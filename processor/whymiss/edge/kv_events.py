@@ -108,7 +108,8 @@ class KvListener:
             if outcome is None or outcome.missing_first is None or self._settings.replay_endpoint is None:
                 continue
             if time.monotonic() >= self._no_replay_until:
-                await self._replay(self._settings.replay_endpoint, outcome.missing_first)
+                # From one before: a batch that was known shows that the publisher still lives the same life.
+                await self._replay(self._settings.replay_endpoint, max(0, outcome.missing_first - 1))
 
     async def _replay(self, endpoint: str, first: int) -> None:
         """Ask for everything from a number on, and feed it until the end marker or silence."""

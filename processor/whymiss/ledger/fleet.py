@@ -1,208 +1,150 @@
-"""All records of a fleet: sequence numbers in, answers about any worker out.
-
-Each publisher numbers its batches from 0. A batch that skips numbers leaves a gap: it waits while the
-publisher is asked to replay what is missing, and becomes a hole once the wait is over. A number that
-falls back is a duplicate if its batch is known, and the publisher's restart otherwise.
-"""
+"""All records of a fleet: sequence numbers in, answers about any worker out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import lcm
 
 import msgspec
 
-from ..model import Block, Coverage, Fact, GroupSpec, Hole, Reason, Store, StreamId, Tier
+from ..model import SECOND, Block, Coverage, GroupSpec, Residency, Store, StreamId, Tier
+from .digests import Digester
 from .events import KvBatch
+from .numbering import Accepted, Arrival, Delivery, Numbering
 from .record import StreamRecord
+from .tally import Findings
+from .window import Window
 
-REMEMBERED_BATCHES = 20_000
-"""Sequence numbers remembered to tell a duplicate from a restart (twice vLLM's replay buffer)."""
-
-
-class Arrival(StrEnum):
-    """What became of a batch."""
-
-    APPLIED = "applied"
-    DUPLICATE = "duplicate"
-    GAP = "gap"
-    LATE_JOIN = "late_join"
-    RESTARTED = "restarted"
-
-
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The arrival of one batch; for a gap the first and last missing sequence numbers, inclusive."""
-
-    arrival: Arrival
-    missing_first: int | None = None
-    missing_last: int | None = None
-    operations: int = 0
-
-
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a batch reached us.
-
-    ``can_replay`` says that the caller can ask the publisher for what is missing: then batches after
-    a gap wait. ``replayed`` marks a batch that came out of such a replay.
-    """
-
-    now: float = 0.0
-    received_unix_nanos: int = 0
-    """When it arrived by our own clock; 0 where that is not known."""
-    model: str | None = None
-    can_replay: bool = False
-    replayed: bool = False
-
+__all__ = ["Accepted", "Arrival", "Delivery", "Health", "Ledger"]
 
 LIVE = Delivery()
 
+# Keys nothing that is secret: it only spreads the digests of blocks, which have a key of their own.
+_SPREADING = b"whymiss: prefix digests of a ledger without a digester"
 
-class _Stream:
-    """One publisher's place in its sequence, and its record."""
 
-    def __init__(self, record: StreamRecord, seq: int) -> None:
-        self.record = record
-        self.last = seq - 1
-        self.nanos_of: dict[int, int] = {}
-        self.waiting: dict[int, KvBatch] = {}
-        self.waiting_since: float | None = None
-        self.newest_nanos = 0
-        self.offset: int | None = None
+class Health(StrEnum):
+    """How far a stream can be relied on."""
+
+    WHOLE = "whole"
+    """Its record has no hole in the window."""
+    BROKEN = "broken"
+    """It has one, or begins inside the window."""
+    WAITING = "waiting"
+    """Batches wait behind a gap."""
+    SILENT = "silent"
+    """Nothing came for long."""
 
 
 class Ledger:
     """The fleet's history. Implements ``model.LedgerView``.
 
     Args:
+        window_seconds: how long history is kept, and the time for late spans beyond it.
+        bytes_max: bytes of history; beyond it the oldest goes early.
         replay_wait_seconds: how long batches after a gap wait for the replay of what is missing.
+        silence_seconds: after how long without a batch a stream is silent.
+        digester: combines the digests of a chain's blocks; the one that made them.
     """
 
-    def __init__(self, *, replay_wait_seconds: float = 2.0) -> None:
-        self._streams: dict[StreamId, _Stream] = {}
+    def __init__(
+        self,
+        *,
+        window_seconds: float = 3600.0,
+        bytes_max: int = 1 << 30,
+        replay_wait_seconds: float = 2.0,
+        silence_seconds: float = 60.0,
+        digester: Digester | None = None,
+    ) -> None:
+        self.digester = digester or Digester(_SPREADING)
+        self.window_seconds = window_seconds
+        self._streams: dict[StreamId, Numbering] = {}
+        self._records: list[StreamRecord] = []
+        self._window = Window(window_seconds, bytes_max)
         self._replay_wait_seconds = replay_wait_seconds
+        self._silence_seconds = silence_seconds
 
     # --- writing ------------------------------------------------------------------------------
 
     def accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery = LIVE) -> Accepted:
         """Take one batch of a publisher."""
-        accepted = self._accept(stream, seq, batch, delivery)
-        if delivery.received_unix_nanos and batch.unix_nanos:
-            known = self._streams[stream]
-            offset = delivery.received_unix_nanos - batch.unix_nanos
-            known.offset = offset if known.offset is None else min(known.offset, offset)
-        return accepted
-
-    def _accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
-        can_replay = delivery.can_replay
+        received = delivery.received_unix_nanos
+        offset = received - batch.unix_nanos if received and batch.unix_nanos and not delivery.replayed else None
+        if received and not batch.unix_nanos:
+            batch = msgspec.structs.replace(batch, unix_nanos=received)
         known = self._streams.get(stream)
         if known is None:
-            record = StreamRecord(stream, from_birth=seq == 0 or can_replay, begins_unix_nanos=batch.unix_nanos)
-            record.model = delivery.model
-            known = self._streams[stream] = _Stream(record, 0 if can_replay else seq)
-            if seq > 0 and not can_replay:
-                self._apply(known, seq, batch)
-                return Accepted(arrival=Arrival.LATE_JOIN, operations=len(batch.events))
-        if seq <= known.last or seq in known.waiting:
-            return self._repeated(known, seq, batch, delivery)
-        if seq == known.last + 1:
-            operations = self._apply(known, seq, batch)
-            operations += self._follow(known)
-            return Accepted(arrival=Arrival.APPLIED, operations=operations)
-        return self._gap(known, seq, batch, delivery)
+            known, joins = self._follow(stream, seq, batch, delivery)
+            accepted = known.join(seq, batch, delivery) if joins else known.take(seq, batch, delivery)
+        else:
+            accepted = known.take(seq, batch, delivery)
+        if offset is not None:
+            known.offset = offset if known.offset is None else min(known.offset, offset)
+        if known.record.history.fresh:
+            self._window.tend(known.record, self._records, delivery.now)
+        return accepted
 
-    def _gap(self, known: _Stream, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
-        missing = (known.last + 1, min([seq, *known.waiting]) - 1)
-        if delivery.can_replay:
-            known.waiting[seq] = batch
-            if known.waiting_since is None:
-                known.waiting_since = delivery.now
-                return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1])
-            return Accepted(arrival=Arrival.APPLIED)
-        self._break(known, batch)
-        operations = self._apply(known, seq, batch)
-        return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations)
+    def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Numbering, bool]:
+        joins = seq > 0 and not delivery.can_replay
+        record = StreamRecord(stream, self.digester, from_birth=not joins, begins_unix_nanos=batch.unix_nanos)
+        record.model = delivery.model
+        self._records.append(record)
+        known = self._streams[stream] = Numbering(record, seq if joins else 0)
+        return known, joins
 
-    def _repeated(self, known: _Stream, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
-        seen = known.nanos_of.get(seq)
-        waiting = known.waiting.get(seq)
-        same = seen == batch.unix_nanos or (waiting is not None and waiting.unix_nanos == batch.unix_nanos)
-        if same or delivery.replayed or batch.unix_nanos <= known.record.confirmed_unix_nanos:
-            return Accepted(arrival=Arrival.DUPLICATE)
-        self._settle(known)
-        known.record.restart(batch.unix_nanos)
-        known.nanos_of.clear()
-        known.last = -1
-        if seq > 0:
-            outcome = self._gap(known, seq, batch, delivery)
-            return Accepted(
-                arrival=Arrival.RESTARTED,
-                missing_first=outcome.missing_first,
-                missing_last=outcome.missing_last,
-                operations=outcome.operations,
-            )
-        return Accepted(arrival=Arrival.RESTARTED, operations=self._apply(known, seq, batch))
+    def numbered(self) -> Sequence[tuple[StreamId, Numbering]]:
+        """All streams and their places in their numbering, for a checkpoint."""
+        return list(self._streams.items())
+
+    def resume(self, stream: StreamId, known: Numbering) -> None:
+        """Go on with a stream of a checkpoint."""
+        self._streams[stream] = known
+        self._records.append(known.record)
 
     def expire(self, now: float) -> int:
-        """End the waits that are over: what is still missing becomes a hole. Returns how many."""
+        """End the waits that are over, let go of history that is due. Returns how many waits ended in a hole."""
         ended = 0
         for known in self._streams.values():
             since = known.waiting_since
             if since is not None and now - since >= self._replay_wait_seconds:
-                self._settle(known)
+                known.settle(now)
                 ended += 1
+        self._window.pass_time(self._records, now)
         return ended
 
     def settle(self) -> int:
         """End all waits at once (replay ended, shutdown). Returns how many there were."""
-        ended = 0
-        for known in self._streams.values():
-            if known.waiting:
-                self._settle(known)
-                ended += 1
-        return ended
+        waiting = [known for known in self._streams.values() if known.waiting]
+        for known in waiting:
+            known.settle(known.heard)
+        return len(waiting)
 
     @property
     def next_deadline(self) -> float | None:
-        """When ``expire`` next has work."""
+        """When the next wait ends. History that is due may stay until ``expire`` is called for any reason."""
         since = [known.waiting_since for known in self._streams.values() if known.waiting_since is not None]
         return min(since) + self._replay_wait_seconds if since else None
 
-    def _settle(self, known: _Stream) -> None:
-        while known.waiting:
-            seq = min(known.waiting)
-            batch = known.waiting.pop(seq)
-            if seq > known.last + 1:
-                self._break(known, batch)
-            self._apply(known, seq, batch)
-        known.waiting_since = None
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes of history held."""
+        return sum(record.history.nbytes for record in self._records)
 
-    def _follow(self, known: _Stream) -> int:
-        operations = 0
-        while (batch := known.waiting.pop(known.last + 1, None)) is not None:
-            operations += self._apply(known, known.last + 1, batch)
-        if not known.waiting:
-            known.waiting_since = None
-        return operations
+    def health(self, now: float) -> Mapping[StreamId, Health]:
+        """How far each stream can be relied on at a time on the clock of ``accept``."""
+        return {stream: self._health(known, now) for stream, known in self._streams.items()}
 
-    def _break(self, known: _Stream, batch: KvBatch) -> None:
-        if known.last < 0 and not known.record.confirmed_unix_nanos < batch.unix_nanos:
-            # Nothing was ever applied: the record simply begins late.
-            known.record.from_birth = False
-        after = known.record.confirmed_unix_nanos if known.last >= 0 else 0
-        known.record.break_at(
-            Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED)
-        )
-
-    def _apply(self, known: _Stream, seq: int, batch: KvBatch) -> int:
-        known.last = seq
-        known.nanos_of[seq] = batch.unix_nanos
-        if len(known.nanos_of) > REMEMBERED_BATCHES:
-            del known.nanos_of[next(iter(known.nanos_of))]
-        if batch.bad_events:
-            # An event that could not be read happened all the same, somewhere in this batch.
-            self._break(known, batch)
-        return known.record.apply(batch)
+    def _health(self, known: Numbering, now: float) -> Health:
+        if known.waiting:
+            return Health.WAITING
+        if now - known.heard >= self._silence_seconds:
+            return Health.SILENT
+        end = known.record.confirmed_unix_nanos
+        begin = end - round(self.window_seconds * SECOND)
+        coverage = known.record.coverage(begin, end + 1)
+        whole = not coverage.holes and (coverage.from_birth or coverage.begins_unix_nanos <= begin)
+        return Health.WHOLE if whole else Health.BROKEN
 
     # --- reading (model.LedgerView) --------------------------------------------------------------
 
@@ -256,9 +198,23 @@ class Ledger:
         *,
         tier: Tier = Tier.DEVICE,
         group: int | None = None,
-    ) -> Sequence[Fact]:
-        """What the record says of each key at a position."""
+    ) -> Findings:
+        """What the record says of each key at a position; facts are made when they are looked at."""
         return self._record(stream).as_of(keys, position, tier, group)
+
+    def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, Findings]:
+        """What the other streams of the view say of a chain whose first block they have heard of by a time."""
+        found = {}
+        for other in self.view_of(stream):
+            position = self.position_at(other, unix_nanos)
+            if self.as_of(other, keys[:1], position)[0].state is not Residency.NEVER_SEEN:
+                found[other] = self.as_of(other, keys, position)
+        return found
+
+    def lost_elsewhere(self, stream: StreamId, key: int, unix_nanos: int) -> bool:
+        """Whether another stream of the view stored a block and evicted it before a time."""
+        held = self.holders(stream, [key], unix_nanos)
+        return any(one[0].state is Residency.EVICTED for one in held.values())
 
     def touched(self, stream: StreamId, key: int, first: int, last: int) -> bool:
         """Whether an event in ``[first, last)`` concerned the key."""
@@ -272,9 +228,15 @@ class Ledger:
         """The identity of a block."""
         return self._record(stream).block(key)
 
-    def children(self, stream: StreamId, parent: int | None, position: int) -> Sequence[int]:
-        """Blocks first stored under a parent before a position."""
-        return self._record(stream).children(parent, position)
+    def children(
+        self, stream: StreamId, parent: int | None, position: int, *, limit: int | None = None
+    ) -> Sequence[int]:
+        """Blocks stored under a parent before a position; no more than ``limit``."""
+        return self._record(stream).children(parent, position, limit)
+
+    def siblings(self, stream: StreamId, key: int, parent: int | None, position: int) -> bool:
+        """Whether another block than this one was stored under its parent before a position."""
+        return any(other != key for other in self.children(stream, parent, position, limit=2))
 
     def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
         """Resident blocks with the same tokens under other keys."""
@@ -283,6 +245,10 @@ class Ledger:
     def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
         """Resident blocks with the tokens of another stream's block under other keys."""
         return self._record(stream).like(block, position)
+
+    def same_tokens_leading(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
+        """How many of the first blocks of a chain have a resident other with the same tokens."""
+        return self._record(stream).same_tokens_leading(keys, position)
 
     def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
         """Blocks after the first that a sibling chain repeats."""

@@ -96,13 +96,15 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """How far a record can be trusted between two moments.
 
     ``begins_unix_nanos`` is where the unbroken record starts, ``from_birth`` whether it starts
-    with the publisher's first event, ``confirmed_unix_nanos`` the time of the newest batch.
+    with the publisher's first event, ``confirmed_unix_nanos`` the time of the newest batch, and
+    ``expired`` whether the record begins there because what came before was given up.
     """
 
     holes: tuple[Hole, ...]
     begins_unix_nanos: int
     from_birth: bool
     confirmed_unix_nanos: int
+    expired: bool = False
 
 
 class LedgerView(Protocol):

@@ -58,7 +58,13 @@ class Pipeline:
     def __init__(self, config: Config, *, process_key: bytes, start_unix_nanos: int) -> None:
         self._config = config
         self._joiner = Joiner(config.join)
-        self.ledger = Ledger()
+        digester = Digester(process_key)
+        self.ledger = Ledger(
+            window_seconds=config.ledger.window_seconds,
+            bytes_max=config.ledger.bytes_max,
+            silence_seconds=config.kv_events.silence_seconds,
+            digester=digester,
+        )
         key = config.redaction.digest_key
         self._redactor = Redactor(config.redaction, key.reveal().encode() if key is not None else process_key)
         self.measures = Measures(
@@ -67,9 +73,7 @@ class Pipeline:
             series_max=config.measures.series_max,
             start_unix_nanos=start_unix_nanos,
         )
-        self._events = EventIntake(
-            self.ledger, Digester(process_key), self.measures, tokens=config.ledger.token_digests
-        )
+        self._events = EventIntake(self.ledger, digester, self.measures, tokens=config.ledger.token_digests)
         self._judge = Judge(config, self.ledger, self._events.connectors)
         self._identities: OrderedDict[bytes, ResourceIdentity] = OrderedDict()
         self._verdicts: OrderedDict[bytes | str, tuple[Verdict, float]] = OrderedDict()

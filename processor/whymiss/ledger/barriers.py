@@ -1,0 +1,102 @@
+"""Events that change every block of a publisher at once: clears, restarts and holes in the record."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..model import Removal, Tier
+from .sorting import NO_INTEGERS, Integers
+
+
+class Effect(IntEnum):
+    """What a barrier means for the blocks of one tier."""
+
+    HOLE = 0
+    """Nothing is known of what happened to them."""
+    CLEARED = 1
+    RESTARTED = 2
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """One of them. ``removal`` is ``None`` for a hole; ``tier`` is the one that was cleared."""
+
+    ordinal: int
+    unix_nanos: int
+    removal: Removal | None = None
+    tier: Tier = Tier.DEVICE
+
+    def effect_on(self, tier: Tier) -> Effect | None:
+        """What it means for a tier; ``None`` where nothing."""
+        if self.removal is Removal.CLEARED:
+            if tier is self.tier:
+                return Effect.CLEARED
+            # Whether a reset of the device reaches the tiers below it is not said.
+            return Effect.HOLE if self.tier is Tier.DEVICE else None
+        if self.removal is Removal.RESTARTED and tier in _OF_THE_PROCESS:
+            return Effect.RESTARTED
+        return Effect.HOLE
+
+
+_OF_THE_PROCESS = frozenset({Tier.DEVICE, Tier.HOST})
+
+
+class BarrierColumns(msgspec.Struct, frozen=True, eq=False):
+    """The barriers of one tier as columns, in order."""
+
+    ordinals: Integers
+    nanos: Integers
+    effects: npt.NDArray[np.int8]
+    holes_before: Integers
+    """How many holes precede each barrier; one longer than the others."""
+
+
+NO_BARRIERS = BarrierColumns(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.int8), np.zeros(1, np.int64))
+
+
+class Barriers:
+    """The barriers of one stream."""
+
+    def __init__(self) -> None:
+        self.all: list[Barrier] = []
+        self._columns: dict[Tier, BarrierColumns] = {}
+
+    def add(self, barrier: Barrier) -> None:
+        """Append a barrier; ordinals ascend."""
+        self.all.append(barrier)
+        self._columns.clear()
+
+    def of(self, tier: Tier) -> BarrierColumns:
+        """Those that mean something for a tier."""
+        if not self.all:
+            return NO_BARRIERS
+        known = self._columns.get(tier)
+        if known is None:
+            pairs = [(one, effect) for one in self.all if (effect := one.effect_on(tier)) is not None]
+            effects = np.array([effect for _, effect in pairs], np.int8)
+            holes = np.concatenate((np.zeros(1, np.int64), (effects == Effect.HOLE).cumsum()))
+            known = self._columns[tier] = BarrierColumns(
+                np.array([one.ordinal for one, _ in pairs], np.int64),
+                np.array([one.unix_nanos for one, _ in pairs], np.int64),
+                effects,
+                holes,
+            )
+        return known
+
+    def between(self, tier: Tier, first: int, last: int) -> bool:
+        """Whether there is one in ``[first, last)``."""
+        ordinals = self.of(tier).ordinals
+        return bool(ordinals.searchsorted(first) < ordinals.searchsorted(last))
+
+    def forget(self, edge: int) -> None:
+        """Drop what lies before an ordinal, but for each tier's last one: counts begin there."""
+        kept = {one.ordinal for one in self.all if one.ordinal >= edge}
+        for tier in Tier:
+            before = [one.ordinal for one in self.all if one.ordinal < edge and one.effect_on(tier) is not None]
+            kept.update(before[-1:])
+        if len(kept) < len(self.all):
+            self.all = [one for one in self.all if one.ordinal in kept]
+            self._columns.clear()

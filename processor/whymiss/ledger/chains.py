@@ -1,0 +1,177 @@
+"""Who a block is: its chain, its tokens and its extra keys, in the order in which blocks were stored.
+
+One row a stored block of the dense group, one *piece* for each stretch of an event's blocks that share
+their extra keys. A block's parent is the row before it, or its piece's parent for the first one; its
+depth is the piece's depth plus its place in the piece. So neither takes a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .events import Keys
+from .sorting import Integers, Rows, order_of, spread
+
+PIECE = np.dtype(
+    [
+        ("parent", np.uint64),
+        ("extras", np.uint64),
+        ("last", np.uint64),
+        ("depth", np.int32),
+        ("back", np.uint32),
+        ("kinds", np.uint16),
+        ("group", np.uint16),
+        ("flags", np.uint8),
+    ]
+)
+"""``extras`` digests the extra keys from block 0 on, ``last`` those of the last block; ``back`` is how many
+events before its own the lookup stood; ``kinds`` numbers a set of extra-key kinds in the stream's list."""
+
+Pieces: TypeAlias = npt.NDArray[np.void]
+
+HAS_PARENT, HAS_OWN, HAS_PREFIX, HAS_EXTRAS, PLACED, REPORTED, CONTINUES, TAIL = (1 << bit for bit in range(8))
+"""CONTINUES: the row before a piece belongs to the same event. TAIL: its last row ended the event."""
+
+UNPLACED, UNLISTED = -1, -2
+"""Depths of a chain whose parent is not known, and of blocks that are not said to be a chain."""
+
+SEARCHED_FROM = 4096
+"""Rows from which a column is put in order to be searched; fewer are scanned."""
+
+
+class Chains:
+    """Rows and pieces of one segment. Immutable but for the orders that are made when first needed."""
+
+    __slots__ = ("_by_own", "_by_parent", "_by_prefix", "first", "keys", "ordinals", "own", "pieces", "prefix")
+
+    def __init__(
+        self, keys: Keys, digests: tuple[Keys, Keys] | None, first: Rows, ordinals: Integers, pieces: Pieces
+    ) -> None:
+        self.keys = keys
+        self.own: Keys | None = None if digests is None else digests[0]
+        self.prefix: Keys | None = None if digests is None else digests[1]
+        self.first = first
+        self.ordinals = ordinals
+        self.pieces = pieces
+        self._by_own: Rows | None = None
+        self._by_prefix: Rows | None = None
+        self._by_parent: tuple[Keys, Rows] | None = None
+
+    def __len__(self) -> int:
+        return self.keys.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns, with both orders."""
+        rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
+        for column in (self.own, self.prefix):
+            rows += 0 if column is None else column.nbytes + 4 * column.size
+        return rows
+
+    def piece_of(self, rows: Integers) -> Integers:
+        """The piece of each row."""
+        found: Integers = self.first.searchsorted(rows, "right") - 1
+        return found
+
+    def end_of(self, piece: int) -> int:
+        """The row after a piece's last one."""
+        return int(self.first[piece + 1]) if piece + 1 < self.first.size else self.keys.size
+
+    def flags_of(self, pieces: Integers) -> npt.NDArray[np.uint8]:
+        """The flags of each piece."""
+        flags: npt.NDArray[np.uint8] = self.pieces["flags"][pieces]
+        return flags
+
+    def put_in_order(self) -> Iterator[None]:
+        """Make the orders now, one a step, rather than when a question needs one."""
+        if self.own is not None:
+            self._order_by_own()
+            yield
+        if self.prefix is not None:
+            self._order_by_prefix()
+            yield
+
+    def _order_by_own(self) -> Rows:
+        if self._by_own is None:
+            assert self.own is not None, "only digests are put in order"
+            self._by_own = order_of(self.own)
+        return self._by_own
+
+    def _order_by_prefix(self) -> Rows:
+        if self._by_prefix is None:
+            assert self.prefix is not None, "only digests are put in order"
+            self._by_prefix = order_of(self.prefix)
+        return self._by_prefix
+
+    def with_own(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
+        """Which digest, and the last ``limit`` rows whose own tokens have it."""
+        if self.own is None:
+            return _nothing()
+        return _search(self.own, self._order_by_own(), digests, limit)
+
+    def with_prefix(self, digest: int) -> Integers:
+        """Rows whose tokens from block 0 on have a digest."""
+        if self.prefix is None:
+            return _nothing()[0]
+        wanted = np.array([digest], np.uint64)
+        if self._by_prefix is None and self.prefix.size < SEARCHED_FROM:
+            return np.flatnonzero(self.prefix == wanted[0])
+        return _search(self.prefix, self._order_by_prefix(), wanted, self.prefix.size)[1]
+
+    def with_prefixes(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
+        """Which digest, and the last ``limit`` rows whose tokens from block 0 on have it."""
+        if self.prefix is None:
+            return _nothing()
+        return _search(self.prefix, self._order_by_prefix(), digests, limit)
+
+    def begun_under(self, parent: int | None) -> Integers:
+        """Pieces that begin under a parent (``None``: at a root), in order."""
+        if self._by_parent is None:
+            parents = self.pieces["parent"].copy()
+            order = order_of(parents)
+            self._by_parent = parents[order], order
+        flags = self.pieces["flags"]
+        if parent is None:
+            return np.flatnonzero(((flags & HAS_PARENT) == 0) & ((flags & PLACED) != 0))
+        parents, order = self._by_parent
+        wanted = np.array([parent], np.uint64)
+        begin, end = int(parents.searchsorted(wanted)[0]), int(parents.searchsorted(wanted, "right")[0])
+        pieces = order[begin:end].astype(np.int64)
+        ours = flags[pieces]
+        kept: Integers = pieces[((ours & HAS_PARENT) != 0) & ((ours & CONTINUES) == 0)]
+        return kept
+
+
+def _nothing() -> tuple[Integers, Integers]:
+    none = np.zeros(0, np.int64)
+    return none, none
+
+
+def _search(column: Keys, order: Rows, digests: Keys, limit: int) -> tuple[Integers, Integers]:
+    first = column.searchsorted(digests, sorter=order)
+    # Most digests are nowhere: look at the row before searching for the end of its equals.
+    inside = np.flatnonzero(first < column.size)
+    owners = inside[column[order[first[inside]]] == digests[inside]]
+    if not owners.size:
+        return _nothing()
+    ends = column.searchsorted(digests[owners], "right", sorter=order)
+    begin = np.maximum(first[owners], ends - limit)
+    repeated, rows = spread(owners, begin, ends - begin)
+    return repeated, order[rows].astype(np.int64)
+
+
+def digests_of(parts: Sequence[Chains]) -> tuple[Keys, Keys] | None:
+    """The digests of several chains' rows, one after the other."""
+    if all(part.own is None for part in parts):
+        return None
+    blank = [np.zeros(len(part), np.uint64) for part in parts]
+    return (
+        np.concatenate([zeros if part.own is None else part.own for part, zeros in zip(parts, blank, strict=True)]),
+        np.concatenate(
+            [zeros if part.prefix is None else part.prefix for part, zeros in zip(parts, blank, strict=True)]
+        ),
+    )

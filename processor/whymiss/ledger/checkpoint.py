@@ -1,0 +1,318 @@
+"""The ledger as bytes, and back.
+
+A checkpoint is a sequence of chunks: a length, a checksum of the chunk and its number, and the chunk itself. The first
+says which version wrote it and under which key, the last how many streams there were; between them each
+stream has one chunk about itself and one for each of its segments. Whatever does not fit is ``BadInput`` with
+the offset of the chunk, and leaves the ledger as it was.
+
+Digests compare under one key only. A checkpoint names the key by a digest of its own and never holds it: who
+keeps the key keeps it elsewhere. Under another key nothing is read, for a block without its digests would
+look like one that nobody has ever seen.
+
+Batches that wait behind a gap are not written: the gap is still there when the publisher is followed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput
+from ..model import GroupSpec, Hole, StreamId, Tier
+from .barriers import Barrier
+from .chains import PIECE, Chains
+from .digests import Digester
+from .events import Keys
+from .fleet import Ledger
+from .numbering import Numbering
+from .record import StreamRecord
+from .segments import Run, Segment
+from .sorting import Integers
+
+VERSION = 1
+"""Of the chunks; a checkpoint of another version is not read."""
+
+BYTE_ORDER = "little" if np.uint16(1).tobytes() == b"\x01\x00" else "big"
+"""Columns are written as they are in memory."""
+
+_MAGIC = b"whymiss ledger\n"
+_HEAD = 4 + 16
+
+
+class _Opening(msgspec.Struct, array_like=True):
+    version: int
+    byte_order: str
+    key: int
+    unix_nanos: int
+
+
+class _Closing(msgspec.Struct, array_like=True):
+    streams: int
+
+
+class _Stream(msgspec.Struct):
+    """One stream without its segments."""
+
+    worker: str
+    rank: int
+    model: str | None
+    from_birth: bool
+    begins_unix_nanos: int
+    end: int
+    last: int
+    incarnation: int | None
+    silent_seconds: float
+    holes: list[Hole]
+    barriers: list[Barrier]
+    specs: list[GroupSpec]
+    known: list[int]
+    tiers: list[Tier]
+    block_size: int | None
+    kinds: list[tuple[str, ...]]
+    nanos: bytes
+    ends: bytes
+    lives: list[tuple[int, int]]
+    life: int
+    edge_unix_nanos: int | None
+    segments: int
+
+
+class _Run(msgspec.Struct, array_like=True):
+    tier: Tier
+    group: int
+    chained: bool
+    keys: bytes
+    codes: bytes
+    wide: bool
+
+
+class _Segment(msgspec.Struct):
+    begin: int
+    end: int
+    ages: tuple[float, float]
+    """Seconds since its first and its last batch were taken."""
+    runs: list[_Run]
+    keys: bytes
+    digests: tuple[bytes, bytes] | None
+    first: bytes
+    ordinals: bytes
+    pieces: bytes
+    stamps: tuple[bytes, bytes] | None
+
+
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def dump(ledger: Ledger, *, now: float, unix_nanos: int) -> Iterator[bytes]:
+    """The state of the ledger at the first step, in pieces; what happens between the steps is not in it.
+
+    ``now`` is on the clock of ``Ledger.accept``, ``unix_nanos`` the same moment on the wall clock.
+    """
+    streams = [_noted(stream, known, now) for stream, known in ledger.numbered()]
+    number = 0
+    yield _MAGIC
+    yield _chunk(_encode(_Opening(VERSION, BYTE_ORDER, _key_of(ledger.digester), unix_nanos)), number)
+    for about, segments in streams:
+        number += 1
+        yield _chunk(_encode(about), number)
+        for segment in segments:
+            number += 1
+            yield _chunk(_encode(_packed(segment, now)), number)
+    yield _chunk(_encode(_Closing(len(streams))), number + 1)
+
+
+def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos: int) -> int:
+    """Put a checkpoint's streams into a ledger that has none; returns how many.
+
+    Raises:
+        BadInput: it is not a whole checkpoint of this version and key.
+    """
+    assert not ledger.streams(), "a ledger resumes before it follows anybody"
+    reader = _Reader(memoryview(content))
+    opening = reader.next(_Opening)
+    if opening.version != VERSION or opening.byte_order != BYTE_ORDER:
+        raise BadInput(f"a checkpoint of version {opening.version} ({opening.byte_order}-endian)", offset=len(_MAGIC))
+    if opening.key != _key_of(ledger.digester):
+        raise BadInput("a checkpoint whose digests were made under another key", offset=len(_MAGIC))
+    down = max(0.0, (unix_nanos - opening.unix_nanos) / 1e9)
+    found: list[tuple[StreamId, Numbering]] = []
+    while not reader.at_closing():
+        about = reader.next(_Stream)
+        segments = [_unpacked(reader.next(_Segment), now - down, reader.offset) for _ in range(about.segments)]
+        found.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
+    if reader.next(_Closing).streams != len(found):
+        raise BadInput("a checkpoint with another number of streams than it says", offset=reader.offset)
+    for stream, known in found:
+        ledger.resume(stream, known)
+    return len(found)
+
+
+def _key_of(digester: Digester) -> int:
+    return digester.extra_digest("checkpoint", b"")
+
+
+def _chunk(content: bytes, number: int) -> bytes:
+    return len(content).to_bytes(4, "big") + _checksum(content, number) + content
+
+
+def _checksum(content: bytes | memoryview, number: int) -> bytes:
+    return hashlib.blake2b(content, digest_size=16, salt=number.to_bytes(8, "big")).digest()
+
+
+class _Reader:
+    """Chunks one after the other."""
+
+    def __init__(self, content: memoryview) -> None:
+        if bytes(content[: len(_MAGIC)]) != _MAGIC:
+            raise BadInput("not a checkpoint of a ledger", offset=0)
+        self._content = content
+        self._number = 0
+        self.offset = len(_MAGIC)
+
+    def at_closing(self) -> bool:
+        """Whether the next chunk is the last one."""
+        chunk, size = self._peek()
+        return self.offset + size == len(self._content) and bytes(chunk[:1]) == b"\x91"
+
+    def next(self, kind: type[_Kind]) -> _Kind:
+        """The next chunk, which is of a kind."""
+        chunk, size = self._peek()
+        if _checksum(chunk, self._number) != bytes(self._content[self.offset + 4 : self.offset + _HEAD]):
+            raise BadInput("a chunk of the checkpoint is damaged", offset=self.offset)
+        try:
+            found = msgspec.msgpack.decode(chunk, type=kind)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise BadInput("a chunk of the checkpoint is of another kind", offset=self.offset) from None
+        self._number += 1
+        self.offset += size
+        return found
+
+    def _peek(self) -> tuple[memoryview, int]:
+        head = self._content[self.offset : self.offset + _HEAD]
+        size = int.from_bytes(head[:4], "big")
+        chunk = self._content[self.offset + _HEAD : self.offset + _HEAD + size]
+        if len(head) < _HEAD or len(chunk) < size:
+            raise BadInput("the checkpoint ends early", offset=self.offset)
+        return chunk, _HEAD + size
+
+
+def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, list[Segment]]:
+    record = known.record
+    record.settle()
+    history, groups = record.history, record.groups_known
+    segments = list(history.parts())
+    about = _Stream(
+        worker=stream.worker,
+        rank=stream.rank,
+        model=record.model,
+        from_birth=record.from_birth,
+        begins_unix_nanos=record.begins_unix_nanos,
+        end=record.end,
+        last=known.last,
+        incarnation=known.incarnation,
+        silent_seconds=now - known.heard,
+        holes=list(record.holes),
+        barriers=list(history.barriers.all),
+        specs=list(groups.specs.values()),
+        known=sorted(groups.known),
+        tiers=sorted(groups.tiers),
+        block_size=groups.block_size,
+        kinds=list(record.intake.links.kinds),
+        nanos=history.timeline.nanos.tobytes(),
+        ends=history.timeline.ends.tobytes(),
+        lives=list(history.timeline.lives),
+        life=history.timeline.life,
+        edge_unix_nanos=history.edge_unix_nanos,
+        segments=len(segments),
+    )
+    return about, segments
+
+
+def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: float) -> Numbering:
+    record = StreamRecord(
+        StreamId(about.worker, about.rank),
+        ledger.digester,
+        from_birth=True,
+        begins_unix_nanos=about.begins_unix_nanos,
+    )
+    record.from_birth = about.from_birth
+    record.model = about.model
+    record.holes = about.holes
+    groups, history = record.groups_known, record.history
+    groups.specs = {spec.group: spec for spec in about.specs}
+    groups.known = set(about.known)
+    groups.tiers = set(about.tiers)
+    groups.block_size = about.block_size
+    record.intake.links.kinds[:] = about.kinds
+    for barrier in about.barriers:
+        history.barriers.add(barrier)
+    timeline = history.timeline
+    timeline.nanos, timeline.ends = array("q", about.nanos), array("q", about.ends)
+    timeline.lives, timeline.life = about.lives, about.life
+    history.edge_unix_nanos = about.edge_unix_nanos
+    history.base = segments[0]
+    for segment in segments[1:]:
+        history.append(segment)
+    record.begin_at(about.end)
+    known = Numbering(record, about.last + 1)
+    known.incarnation = about.incarnation
+    known.heard = then - about.silent_seconds
+    return known
+
+
+def _packed(segment: Segment, now: float) -> _Segment:
+    chains = segment.chains
+    digests = None if chains.own is None or chains.prefix is None else (chains.own.tobytes(), chains.prefix.tobytes())
+    stamps = None if segment.stamps is None else (segment.stamps[0].tobytes(), segment.stamps[1].tobytes())
+    return _Segment(
+        begin=segment.begin,
+        end=segment.end,
+        ages=(now - segment.oldest, now - segment.newest),
+        runs=[
+            _Run(tier, group, run.chained, run.keys.tobytes(), run.codes.tobytes(), run.codes.dtype == np.int64)
+            for (tier, group), run in segment.runs.items()
+        ],
+        keys=chains.keys.tobytes(),
+        digests=digests,
+        first=chains.first.tobytes(),
+        ordinals=chains.ordinals.tobytes(),
+        pieces=chains.pieces.tobytes(),
+        stamps=stamps,
+    )
+
+
+def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
+    try:
+        chains = Chains(
+            _keys(packed.keys),
+            None if packed.digests is None else (_keys(packed.digests[0]), _keys(packed.digests[1])),
+            np.frombuffer(packed.first, np.uint32),
+            _integers(packed.ordinals),
+            np.frombuffer(packed.pieces, PIECE),
+        )
+        runs = {(run.tier, run.group): Run(_keys(run.keys), _codes(run), run.chained) for run in packed.runs}
+        stamps = None if packed.stamps is None else (_integers(packed.stamps[0]), _integers(packed.stamps[1]))
+    except ValueError:
+        raise BadInput("a column of the checkpoint has a broken length", offset=offset) from None
+    times = (then - packed.ages[0], then - packed.ages[1])
+    return Segment((packed.begin, packed.end), runs, chains, times=times, stamps=stamps)
+
+
+def _codes(run: _Run) -> npt.NDArray[np.uint32] | Integers:
+    return _integers(run.codes) if run.wide else np.frombuffer(run.codes, np.uint32)
+
+
+def _keys(column: bytes) -> Keys:
+    return np.frombuffer(column, np.uint64)
+
+
+def _integers(column: bytes) -> Integers:
+    return np.frombuffer(column, np.int64)

@@ -1,0 +1,285 @@
+"""Laying a stream's events out in columns, in order, until a segment is cut.
+
+Nothing is made for a block here. What depends on the blocks held before, a chain's depth and digests and
+whether a store only repeats what is resident, is settled for each event as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..model import DENSE_KINDS, Removal, Tier
+from .barriers import Barrier
+from .chains import (
+    CONTINUES,
+    HAS_EXTRAS,
+    HAS_OWN,
+    HAS_PARENT,
+    HAS_PREFIX,
+    PIECE,
+    PLACED,
+    REPORTED,
+    TAIL,
+    UNLISTED,
+    UNPLACED,
+    Chains,
+)
+from .digests import Digester
+from .events import Cleared, Keys, KvBatch, Removed, Stored
+from .groups import Groups
+from .history import History, no_chains
+from .links import ROOT, Link, Links, stretches
+from .segments import Place, Run, Segment, run_of
+
+_RAMP = np.arange(1, 1 << 17, 2, dtype=np.uint32)
+
+
+class _Part(msgspec.Struct, gc=False):
+    """Operations of one place in order of events."""
+
+    chained: bool
+    keys: list[Keys]
+    codes: list[npt.NDArray[np.uint32]]
+
+
+class Intake:
+    """Takes batches in order; ``cut`` ends a segment. One a stream."""
+
+    def __init__(self, history: History, groups: Groups, digester: Digester) -> None:
+        self._history = history
+        self._groups = groups
+        self.links = Links(history, digester)
+        self.times = (0.0, 0.0)
+        """When the first and the last batch of the segment were taken."""
+        self._start(0)
+
+    def _start(self, begin: int) -> None:
+        self._begin = begin
+        self._rows = 0
+        self._has_own = False
+        self._parts: dict[Place, _Part] = {}
+        self._keys: list[Keys] = []
+        self._own: list[Keys | None] = []
+        self._prefix: list[Keys | None] = []
+        self._first: list[int] = []
+        self._ordinals: list[int] = []
+        self._pieces: list[tuple[int, ...]] = []
+
+    def take(self, base: int, batch: KvBatch) -> None:
+        """Lay out a batch whose first event has ordinal ``base``."""
+        run_start = -1
+        admission: tuple[int, int | None] | None = None
+        reports: Reports | None = None
+        for event in batch.events:
+            if type(event) is Stored:
+                ordinal = base + event.index
+                # Removals that a request causes precede its stores in the batch (vLLM's block pool), so a
+                # run of removals before a store belongs to that store.
+                position = ordinal if run_start < 0 else run_start
+                run_start = -1
+                # The groups of a hybrid model store side by side for one request.
+                if admission is not None and admission[1] == event.parent:
+                    position = admission[0]
+                admission = (position, event.parent)
+                if reports is None and event.session and event.parent is None:
+                    reports = Reports(batch, self)
+                self._store(event, ordinal, position, reports)
+            elif type(event) is Removed:
+                run_start = base + int(event.at[0]) if run_start < 0 else run_start
+                admission = None
+                self._remove(event, base)
+            else:
+                assert type(event) is Cleared, "no other event is known"
+                run_start = -1
+                admission = None
+                barrier = Barrier(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier)
+                self._history.barriers.add(barrier)
+
+    def cut(self, end: int) -> None:
+        """End the segment before ordinal ``end`` and hand it to the history."""
+        if self._parts or self._first:
+            runs: dict[Place, Run] = {
+                place: run_of(part.keys, part.codes, chained=part.chained) for place, part in self._parts.items()
+            }
+            self._history.append(Segment((self._begin, end), runs, self._chains(), times=self.times))
+        self._start(end)
+
+    def _chains(self) -> Chains:
+        if not self._first:
+            return no_chains()
+        return Chains(
+            np.concatenate(self._keys),
+            (_column(self._own, self._keys), _column(self._prefix, self._keys)) if self._has_own else None,
+            np.array(self._first, np.uint32),
+            np.array(self._ordinals, np.int64),
+            np.array(self._pieces, PIECE),
+        )
+
+    # --- removals -----------------------------------------------------------------------------
+
+    def _remove(self, event: Removed, base: int) -> None:
+        codes = ((event.at + (base - self._begin)) * 2).astype(np.uint32)
+        groups = (event.group,) if event.group is not None else tuple(self._groups.specs) or (0,)
+        for group in groups:
+            part = self._part((event.tier, group))
+            part.keys.append(event.keys)
+            part.codes.append(codes)
+
+    def _part(self, place: Place, *, chained: bool = False) -> _Part:
+        part = self._parts.get(place)
+        if part is None:
+            part = self._parts[place] = _Part(chained, [], [])
+        elif chained:
+            part.chained = True
+        return part
+
+    # --- stores -------------------------------------------------------------------------------
+
+    def _store(self, event: Stored, ordinal: int, position: int, reports: Reports | None) -> None:
+        dense = self._groups.learn(event) and event.tier is Tier.DEVICE
+        count = event.keys.size
+        if not count:
+            return
+        reported = reports is not None and reports.is_report(event, ordinal, dense=dense)
+        if dense:
+            self._chain(event, ordinal, position, reported=reported)
+        elif not reported:
+            part = self._part((event.tier, event.group))
+            part.keys.append(event.keys)
+            part.codes.append(np.full(count, 2 * (ordinal - self._begin) + 1, np.uint32))
+
+    def _chain(self, event: Stored, ordinal: int, position: int, *, reported: bool) -> None:
+        keys, row = event.keys, self._rows
+        count = keys.size
+        above = self._above(event)
+        flags = REPORTED | TAIL if reported else TAIL
+        own, prefix, last = event.own, None, None
+        if own is not None:
+            flags |= HAS_OWN
+            self._has_own = True
+            if above is not None and above.prefix is not None:
+                flags |= HAS_PREFIX
+                prefix = self.links.prefixes(own, above)
+                last = int(prefix[-1])
+        if above is None:
+            depth = UNLISTED if event.placeholder else UNPLACED
+            self._piece(event, (depth, ordinal, ordinal - position), ROOT, flags)
+        else:
+            tail = self._pieces_of(event, ordinal, position, above, flags | PLACED)
+            self.links.remember(int(keys[-1]), Link(above.depth + count, last, tail.extras, tail.last, tail.kinds))
+        self._keys.append(keys)
+        self._own.append(own)
+        self._prefix.append(prefix)
+        self._rows = end = row + count
+        part = self._part((event.tier, event.group), chained=True)
+        part.keys.append(keys)
+        part.codes.append(_RAMP[row:end] if end <= _RAMP.size else np.arange(2 * row + 1, 2 * end, 2, dtype=np.uint32))
+
+    def _above(self, event: Stored) -> Link | None:
+        """Where the event's first block hangs; ``None`` if that is not known."""
+        if event.placeholder or event.sparse:
+            return None
+        if event.parent is None:
+            return ROOT
+        return self.links.remembered(event.parent) or self._here(event.parent) or self.links.of(event.parent)
+
+    def _here(self, key: int) -> Link | None:
+        """The link of a block inside the segment that is being laid out."""
+        if not self._rows:
+            return None
+        for row in np.flatnonzero(np.concatenate(self._keys) == np.uint64(key))[::-1].tolist():
+            piece = bisect_right(self._first, row) - 1
+            _, extras, last, depth, _, kinds, _, flags = self._pieces[piece]
+            if flags & PLACED:
+                prefix = int(_column(self._prefix, self._keys)[row]) if flags & HAS_PREFIX else None
+                digest = extras if flags & HAS_EXTRAS else None
+                return Link(depth + row - self._first[piece], prefix, digest, last, kinds)
+        return None
+
+    def _pieces_of(self, event: Stored, ordinal: int, position: int, above: Link, flags: int) -> Link:
+        """Note the event's pieces; returns the link that the last one carries."""
+        where = above.depth + 1, ordinal, ordinal - position
+        if event.extras is None and not above.last and event.described is (above.extras is not None):
+            self._piece(event, where, above, flags)
+            return above
+        link, begun = above, -1
+        for begin, extras in stretches(event.extras):
+            if begun >= 0:
+                self._piece(event, where, link, flags & ~TAIL, begun)
+            link = self.links.carrying(link, where[0] + begin, extras, described=event.described)
+            begun = begin
+        self._piece(event, where, link, flags, begun)
+        return link
+
+    def _piece(self, event: Stored, where: tuple[int, int, int], link: Link, flags: int, begin: int = 0) -> None:
+        """Note one piece; ``where`` is the event's first depth, its ordinal, and how far back the lookup stood."""
+        depth, ordinal, back = where
+        parent = event.parent
+        if begin:
+            flags |= CONTINUES
+            parent = int(event.keys[begin - 1])
+        if parent is not None:
+            flags |= HAS_PARENT
+        if link.extras is not None and flags & PLACED:
+            flags |= HAS_EXTRAS
+        self._first.append(self._rows + begin)
+        self._ordinals.append(ordinal)
+        self._pieces.append(
+            (parent or 0, link.extras or 0, link.last, depth + begin, back, link.kinds, event.group, flags)
+        )
+
+    # --- re-announcements ---------------------------------------------------------------------
+
+    def resident(self, place: Place, keys: Keys, ordinal: int) -> bool:
+        """Whether all of some blocks are surely held by a place before an event."""
+        # Cheap for the common case: a session's first store is of something new.
+        here = any((column == keys[0]).any() for column in self._keys)
+        if not here and not self._history.hits(place, keys[:1], 0, ordinal).owners.size:
+            return False
+        self.cut(ordinal)
+        return bool((self._history.lows(place, keys, ordinal) > 0).all())
+
+
+class Reports:
+    """Which of a batch's stores only repeat what is resident (vLLM's ``kv_cache_report_mode=full``).
+
+    Such a store comes with a session and from the root, and all of its blocks are resident already. A sparse
+    group repeats the dense group's list, naming blocks that it never stored: it goes with the dense one.
+    """
+
+    def __init__(self, batch: KvBatch, intake: Intake) -> None:
+        self._intake = intake
+        self._decided: dict[bytes, bool] = {}
+        self._dense = {
+            event.keys.tobytes(): event.group
+            for event in batch.events
+            if type(event) is Stored and _may_repeat(event) and event.tier is Tier.DEVICE and event.kind in DENSE_KINDS
+        }
+
+    def is_report(self, event: Stored, ordinal: int, *, dense: bool) -> bool:
+        """Whether a store is one. Ask in the order of events."""
+        if not _may_repeat(event) or event.tier is not Tier.DEVICE:
+            return False
+        listed = event.keys.tobytes()
+        if dense:
+            answer = self._intake.resident((event.tier, event.group), event.keys, ordinal)
+            self._decided[listed] = answer
+            return answer
+        if listed in self._decided:
+            return self._decided[listed]
+        group = self._dense.get(listed)
+        return group is not None and self._intake.resident((event.tier, group), event.keys, ordinal)
+
+
+def _may_repeat(event: Stored) -> bool:
+    return event.session and event.parent is None and event.keys.size > 0
+
+
+def _column(digests: list[Keys | None], keys: list[Keys]) -> Keys:
+    return np.concatenate(
+        [np.zeros(column.size, np.uint64) if one is None else one for one, column in zip(digests, keys, strict=True)]
+    )

@@ -1,0 +1,125 @@
+"""Where an event's blocks hang: the depth, digests and extra keys of the block that they continue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from .chains import HAS_EXTRAS, HAS_PREFIX, PLACED, Chains
+from .digests import Digester
+from .events import ExtraKey, Keys
+from .history import History
+
+REMEMBERED = 4096
+"""Ends of chains remembered a stream: what continues another block is looked up in the history."""
+
+_MASK = (1 << 64) - 1
+# Stands for "these extra keys begin here", so that an end of them leaves a mark too.
+_CHANGE = 0x9E3779B97F4A7C15
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """One block as its children see it. Digests are ``None`` where they are not known."""
+
+    depth: int
+    prefix: int | None
+    extras: int | None
+    last: int
+    """Digest of the block's own extra keys; 0 for none."""
+    kinds: int
+    """Number of the set of extra-key kinds from block 0 on."""
+
+
+ROOT = Link(-1, 0, 0, 0, 0)
+"""What the first block of a prompt hangs on."""
+
+
+class Links:
+    """The links of one stream."""
+
+    def __init__(self, history: History, digester: Digester) -> None:
+        self._history = history
+        self._digester = digester
+        self._remembered: dict[int, Link] = {}
+        self.kinds: list[tuple[str, ...]] = [()]
+
+    def forget(self) -> None:
+        """Blocks may have left the history."""
+        self._remembered.clear()
+
+    def remember(self, key: int, link: Link) -> None:
+        """Note a block that is likely to be continued."""
+        self._remembered[key] = link
+        if len(self._remembered) > REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
+    def remembered(self, key: int) -> Link | None:
+        """A block that was noted."""
+        return self._remembered.get(key)
+
+    def of(self, key: int) -> Link | None:
+        """The link of a block in the history; ``None`` where its place in a chain is not known."""
+        located = self._history.locate(key)
+        if located is None:
+            return None
+        link = link_of(*located)
+        self.remember(key, link)
+        return link
+
+    def prefixes(self, own: Keys, above: Link) -> Keys:
+        """Prefix digests of blocks under a link."""
+        assert above.prefix is not None, "digests continue where they are known"
+        return self._digester.prefix_digests(own, above.prefix, above.depth + 1)
+
+    def carrying(self, above: Link, depth: int, extras: tuple[ExtraKey, ...], *, described: bool) -> Link:
+        """A link's extra keys with those that a block at a depth and its followers have.
+
+        The digest grows where a block's extra keys differ from those of the block before it: it says the
+        same of a chain however it was cut into events.
+        """
+        own = self._digester.extras_digest(extras)
+        mixed = above.extras if described else None
+        if mixed is not None and own != above.last:
+            change = np.array([(own + _CHANGE) & _MASK], np.uint64)
+            mixed = int(self._digester.prefix_digests(change, mixed, depth)[0])
+        elif mixed == above.extras and not extras:
+            return above
+        return Link(above.depth, above.prefix, mixed, own, self._numbered(above.kinds, extras))
+
+    def _numbered(self, kinds: int, extras: tuple[ExtraKey, ...]) -> int:
+        if not extras:
+            return kinds
+        union = tuple(sorted({*self.kinds[kinds], *(kind for kind, _ in extras)}))
+        if union not in self.kinds:
+            self.kinds.append(union)
+        return self.kinds.index(union)
+
+
+def link_of(chains: Chains, row: int) -> Link:
+    """The link of a placed row."""
+    piece = int(chains.piece_of(np.array([row]))[0])
+    entry = chains.pieces[piece]
+    flags = int(entry["flags"])
+    assert flags & PLACED, "only a placed block has a link"
+    assert chains.prefix is not None or not flags & HAS_PREFIX, "a prefix digest has its column"
+    return Link(
+        int(entry["depth"]) + row - int(chains.first[piece]),
+        int(chains.prefix[row]) if chains.prefix is not None and flags & HAS_PREFIX else None,
+        int(entry["extras"]) if flags & HAS_EXTRAS else None,
+        int(entry["last"]),
+        int(entry["kinds"]),
+    )
+
+
+def stretches(extras: list[tuple[ExtraKey, ...]] | None) -> Iterator[tuple[int, tuple[ExtraKey, ...]]]:
+    """Where a block's extra keys differ from those of the block before it, and which they are."""
+    if extras is None:
+        yield 0, ()
+        return
+    before: tuple[ExtraKey, ...] | None = None
+    for index, entry in enumerate(extras):
+        if entry is not before and entry != before:
+            yield index, entry
+        before = entry

@@ -1,0 +1,191 @@
+"""One publisher's batches in the order of their numbers.
+
+Each publisher numbers its batches from 0. A batch that skips numbers leaves a gap: it waits while the
+publisher is asked to replay what is missing, and becomes a hole once the wait is over. A number that
+falls back is a duplicate if its batch is known, and the publisher's restart otherwise.
+
+A restarted publisher numbers from 0 again, so what it replays can fill a gap that its former life left. The
+gap counts as filled only if a batch that was known before it is replayed too, with its time (ask from one
+batch before the gap); a known number with another time is a restart.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from ..model import Hole, Reason
+from .events import KvBatch
+from .record import StreamRecord
+
+WAITING_MAX = 10_000
+"""Batches that wait behind a gap; as many as vLLM keeps for its replay."""
+
+
+class Arrival(StrEnum):
+    """What became of a batch."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    GAP = "gap"
+    LATE_JOIN = "late_join"
+    RESTARTED = "restarted"
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """The arrival of one batch; for a gap the first and last missing sequence numbers, inclusive."""
+
+    arrival: Arrival
+    missing_first: int | None = None
+    missing_last: int | None = None
+    operations: int = 0
+    filled: bool = False
+    """The batch was the last one missing from a gap."""
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """How a batch reached us.
+
+    ``can_replay`` says that the caller can ask the publisher for what is missing: then batches after
+    a gap wait. ``replayed`` marks a batch that came out of such a replay. ``now`` is in seconds on the clock of
+    ``Ledger.expire``; ``received_unix_nanos`` stands in for the time of a batch that states none.
+    """
+
+    now: float = 0.0
+    model: str | None = None
+    can_replay: bool = False
+    replayed: bool = False
+    received_unix_nanos: int = 0
+
+
+class Numbering:
+    """A publisher's place in its numbering, and its record."""
+
+    def __init__(self, record: StreamRecord, first: int) -> None:
+        self.record = record
+        self.last = first - 1
+        self.waiting: dict[int, KvBatch] = {}
+        self.waiting_since: float | None = None
+        self.heard = 0.0
+        """When the newest batch came, in seconds on the caller's clock."""
+        self.offset: int | None = None
+        """Our clock less the publisher's, in nanoseconds, as its quickest live message showed it."""
+        self._anchored = True
+        """Whether what is replayed is known to continue what came before the gap."""
+        self.incarnation: int | None = None
+        """The publisher's name for its present life, where it states one."""
+
+    def take(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+        """Take one batch."""
+        self.heard = max(self.heard, delivery.now)
+        if seq == self.last + 1 and not self.waiting and batch.incarnation is None:
+            return Accepted(arrival=Arrival.APPLIED, operations=self._apply(seq, batch, delivery.now))
+        known, self.incarnation = self.incarnation, batch.incarnation or self.incarnation
+        if known is not None and batch.incarnation not in {None, known}:
+            return self._restart(seq, batch, delivery)
+        if seq <= self.last or seq in self.waiting:
+            return self._repeated(seq, batch, delivery)
+        if seq == self.last + 1:
+            waited = bool(self.waiting)
+            if waited and not self._anchored:
+                self._break(batch)
+                self._anchored = True
+            operations = self._apply(seq, batch, delivery.now) + self._follow(delivery.now)
+            filled = waited and not self.waiting
+            return Accepted(arrival=Arrival.APPLIED, operations=operations, filled=filled)
+        return self._gap(seq, batch, delivery)
+
+    def join(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+        """Take the first batch of a publisher that is followed from here on only."""
+        self.incarnation = batch.incarnation
+        self.heard = delivery.now
+        return Accepted(arrival=Arrival.LATE_JOIN, operations=self._apply(seq, batch, delivery.now))
+
+    def settle(self, now: float) -> None:
+        """End the wait: what is still missing is a hole."""
+        while self.waiting:
+            seq = min(self.waiting)
+            batch = self.waiting.pop(seq)
+            if seq > self.last + 1 or not self._anchored:
+                if not len(self.record.history.timeline):
+                    # Nothing was ever applied: the record simply begins late.
+                    self.record.from_birth = False
+                self._break(batch)
+                self._anchored = True
+            self._apply(seq, batch, now)
+        self.waiting_since = None
+
+    def _gap(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+        missing = (self.last + 1, min([seq, *self.waiting]) - 1)
+        if not delivery.can_replay:
+            self._break(batch)
+            operations = self._apply(seq, batch, delivery.now)
+            return Accepted(
+                arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations
+            )
+        first = not self.waiting
+        self.waiting[seq] = batch
+        if first:
+            self.waiting_since = delivery.now
+            self._anchored = self.last < 0
+            return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1])
+        if len(self.waiting) > WAITING_MAX:
+            self.settle(delivery.now)
+        return Accepted(arrival=Arrival.APPLIED)
+
+    def _repeated(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+        if seq in self.waiting:
+            if self.waiting[seq].unix_nanos == batch.unix_nanos or delivery.replayed:
+                return Accepted(arrival=Arrival.DUPLICATE)
+            return self._restart(seq, batch, delivery)
+        seen = self.record.history.timeline.time_of(seq)
+        if seen == batch.unix_nanos:
+            self._anchored = True
+            return Accepted(arrival=Arrival.DUPLICATE)
+        if batch.unix_nanos <= self.record.confirmed_unix_nanos:
+            return Accepted(arrival=Arrival.DUPLICATE)
+        return self._restart(seq, batch, delivery)
+
+    def _restart(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+        # What waits behind a gap belongs to the life that the replay comes from; what comes live ends that life.
+        waiting = self.waiting if delivery.replayed else {}
+        if not delivery.replayed:
+            self.settle(delivery.now)
+        self.record.restart(batch.unix_nanos)
+        self.last, self.waiting, self._anchored = -1, {}, True
+        if seq == 0:
+            operations = self._apply(seq, batch, delivery.now)
+            self.waiting = waiting
+            operations += self._follow(delivery.now)
+            return Accepted(arrival=Arrival.RESTARTED, operations=operations)
+        self.waiting = waiting
+        outcome = self._gap(seq, batch, delivery)
+        if self.waiting and self.waiting_since is None:
+            self.waiting_since = delivery.now
+        self._anchored = True
+        return Accepted(arrival=Arrival.RESTARTED, missing_first=0, missing_last=seq - 1, operations=outcome.operations)
+
+    def _follow(self, now: float) -> int:
+        operations = 0
+        while (batch := self.waiting.pop(self.last + 1, None)) is not None:
+            operations += self._apply(self.last + 1, batch, now)
+        if not self.waiting:
+            self.waiting_since = None
+        return operations
+
+    def _break(self, batch: KvBatch) -> None:
+        record = self.record
+        after = record.confirmed_unix_nanos if len(record.history.timeline) else 0
+        record.break_at(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
+
+    def _apply(self, seq: int, batch: KvBatch, now: float) -> int:
+        self.last = seq
+        # An event that could not be read happened all the same, somewhere in this batch: neither what
+        # came before it nor what comes after it can be counted on.
+        if batch.bad_events or batch.lost:
+            self._break(batch)
+        operations = self.record.apply(batch, seq, now)
+        if batch.bad_events:
+            self.record.bar(batch.unix_nanos, None)
+        return operations

@@ -1,0 +1,122 @@
+"""A stretch of one stream's history in columns: what was stored and removed, sorted by block.
+
+A *place* is a tier and a group of the stream. Every place has its run of operations; in the places whose
+blocks have an identity, an operation that stores names its row in the segment's chains, and any other
+operation the ordinal of its event, as an offset from the segment's first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..model import Tier
+from .chains import REPORTED, Chains
+from .events import Keys
+from .sorting import NO_INTEGERS, Flags, Integers, ordered, ranges_of
+
+Place: TypeAlias = tuple[Tier, int]
+
+SPAN_MAX = 1 << 30
+"""Ordinals that one segment can span: twice an offset must fit into 32 bits."""
+
+
+class Run(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Operations of one place, sorted by key and in order of events inside a key.
+
+    A code is twice a chain row plus one for a store of a chained place, and else twice an ordinal's
+    offset, plus one for a store.
+    """
+
+    keys: Keys
+    codes: npt.NDArray[np.uint32] | Integers
+    chained: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return self.keys.nbytes + self.codes.nbytes
+
+
+class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Operations on the blocks that were asked for, in order of events for each block."""
+
+    owners: Integers
+    """Which of the keys asked for."""
+    ordinals: Integers
+    stores: Flags
+    rows: Integers
+    """The store's row in the segment's chains; -1 where it has none."""
+    reported: Flags
+    """Stores that only repeated what was resident: they do not count."""
+
+    def taking(self, chosen: Flags | Integers | slice[int, int, None]) -> Hits:
+        """Some of them."""
+        return Hits(
+            self.owners[chosen], self.ordinals[chosen], self.stores[chosen], self.rows[chosen], self.reported[chosen]
+        )
+
+
+NO_HITS = Hits(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.bool_), NO_INTEGERS, np.zeros(0, np.bool_))
+
+
+class Segment:
+    """All places over the events ``[begin, end)``. Immutable."""
+
+    __slots__ = ("begin", "chains", "due", "end", "nbytes", "newest", "oldest", "rows", "runs", "stamps")
+
+    def __init__(
+        self,
+        span: tuple[int, int],
+        runs: Mapping[Place, Run],
+        chains: Chains,
+        *,
+        times: tuple[float, float] = (0.0, 0.0),
+        stamps: tuple[Integers, Integers] | None = None,
+    ) -> None:
+        self.begin, self.end = span
+        self.runs = runs
+        self.chains = chains
+        self.oldest, self.newest = times
+        """When its first and its last batch were taken, in seconds on the caller's clock."""
+        self.stamps = stamps
+        """In a base: the ordinals of its operations and the times of their batches, which are not kept else."""
+        self.due = False
+        """Its time in the window is over."""
+        self.rows = sum(run.keys.size for run in runs.values())
+        held = 0 if stamps is None else stamps[0].nbytes + stamps[1].nbytes
+        self.nbytes = held + chains.nbytes + sum(run.nbytes for run in runs.values())
+
+    def select(self, place: Place, keys: Keys) -> Hits | None:
+        """The operations of a place on some blocks; ``None`` where there are none."""
+        run = self.runs.get(place)
+        if run is None:
+            return None
+        owners, rows = ranges_of(run.keys, keys)
+        if not owners.size:
+            return None
+        return self.described(run, owners, run.codes[rows].astype(np.int64))
+
+    def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
+        """What the codes of some rows of a run mean."""
+        stores = (codes & 1).astype(np.bool_)
+        values = codes >> 1
+        if not run.chained or not len(self.chains):
+            return Hits(owners, values + self.begin, stores, np.full(codes.size, -1), np.zeros(codes.size, np.bool_))
+        rows = np.where(stores, values, -1)
+        pieces = self.chains.piece_of(rows)
+        ordinals = np.where(stores, self.chains.ordinals[pieces], values + self.begin)
+        reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)
+        return Hits(owners, ordinals, stores, rows, reported)
+
+
+def run_of(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, chained: bool) -> Run:
+    """A run from the operations of a place in the order of events."""
+    column = keys[0] if len(keys) == 1 else np.concatenate(keys)
+    order, found = ordered(column)
+    coded = codes[0] if len(codes) == 1 else np.concatenate(codes)
+    return Run(found, coded[order], chained)

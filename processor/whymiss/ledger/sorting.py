@@ -1,0 +1,71 @@
+"""Sorting columns of uniformly spread 64-bit numbers (block hashes, keyed digests)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .events import Keys
+
+Rows: TypeAlias = npt.NDArray[np.uint32]
+"""Row numbers of a column."""
+Integers: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+NO_INTEGERS: Integers = np.zeros(0, np.int64)
+
+
+_COUNTED = np.arange(1 << 19, dtype=np.uint64)
+
+
+def order_of(values: Keys) -> Rows:
+    """The rows in ascending order of their values, equal ones in the order in which they stand."""
+    return ordered(values)[0]
+
+
+def ordered(values: Keys) -> tuple[Rows, Keys]:
+    """That order, and the values in it.
+
+    Sorting numbers is many times faster than sorting their positions, so the position is put in the
+    place of a value's lowest bits. Values that differ in those bits only are rare among hashes; where
+    they do come up, the slow way is taken.
+    """
+    count = values.size
+    if count < 2:
+        return np.zeros(count, np.uint32), values
+    low = np.uint64((1 << (count - 1).bit_length()) - 1)
+    packed = values & ~low
+    packed |= _COUNTED[:count] if count <= _COUNTED.size else np.arange(count, dtype=np.uint64)
+    packed.sort()
+    packed &= low
+    order = packed.astype(np.uint32)
+    found = values[order]
+    if (found[1:] < found[:-1]).any():
+        order = np.argsort(values, kind="stable").astype(np.uint32)
+        return order, values[order]
+    return order, found
+
+
+def ranges_of(ordered: Keys, needles: Keys) -> tuple[Integers, Integers]:
+    """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
+    first = ordered.searchsorted(needles)
+    inside = np.flatnonzero(first < ordered.size)
+    hits = inside[ordered[first[inside]] == needles[inside]]
+    if not hits.size:
+        return NO_INTEGERS, NO_INTEGERS
+    begin = first[hits]
+    counts = ordered.searchsorted(needles[hits], "right") - begin
+    return spread(hits, begin, counts)
+
+
+def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    """Each owner once a row, and the rows from ``begin`` on of each."""
+    total = int(counts.sum())
+    if total == owners.size:
+        return owners, begin
+    ends = counts.cumsum()
+    rows = np.arange(total, dtype=np.int64)
+    rows += (begin - ends + counts).repeat(counts)
+    return owners.repeat(counts), rows

@@ -1,0 +1,188 @@
+"""Counting copies: from a block's stores and removals to what the record says of it at a position.
+
+Copies are counted as an interval ``[low, high]``, because vLLM stores and removes per physical copy and a
+record that has a hole does not know how many there were. A store raises both ends, a removal lowers
+them (never below zero), and a removal of what the record did not hold makes ``high`` unknown. After a
+clear or a restart both are zero, after a hole ``low`` is zero and ``high`` unknown. So, with S the sum
+of the steps (+1, -1) since then and M the least partial sum or zero: ``low = S - M``; and ``high = low``
+if M is zero and there was no hole, else unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import overload
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..model import Fact, Removal, Residency
+from .barriers import BarrierColumns, Effect
+from .segments import Hits
+from .sorting import Flags, Integers
+
+Codes = npt.NDArray[np.int8]
+
+STATES = tuple(Residency)
+REMOVALS = tuple(Removal)
+_NEVER_SEEN, _RESIDENT, _EVICTED = (
+    STATES.index(Residency.NEVER_SEEN),
+    STATES.index(Residency.RESIDENT),
+    STATES.index(Residency.EVICTED),
+)
+_AMBIGUOUS, _UNKNOWN = STATES.index(Residency.AMBIGUOUS), STATES.index(Residency.UNKNOWN)
+_REMOVED = REMOVALS.index(Removal.REMOVED)
+_OF_EFFECT = np.array([-1, REMOVALS.index(Removal.CLEARED), REMOVALS.index(Removal.RESTARTED)], np.int8)
+
+
+class Tally(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The copies of the blocks that some operations concern, before a position. One entry a block."""
+
+    owners: Integers
+    starts: Integers
+    """Each block's first row among the operations."""
+    last: Integers
+    """Its last row."""
+    low: Integers
+    unsure: Flags
+    """Whether there may be more copies than ``low``."""
+    surplus: Flags
+    """Whether that is only because more copies were removed than had been stored."""
+    counted: Flags
+    """One entry an operation: whether it came after the last barrier before the block's last one."""
+    barrier: Integers
+    """The first barrier after its last operation; -1 where there is none before the position."""
+    lost: Flags
+    """Whether there is a hole after its last operation."""
+
+
+def tally(hits: Hits, barriers: BarrierColumns, position: int) -> Tally:
+    """Count. ``hits`` are before the position, grouped by block, and hold no re-announcements."""
+    owners, ordinals = hits.owners, hits.ordinals
+    count = owners.size
+    changes = np.flatnonzero(owners[1:] != owners[:-1]) + 1
+    starts = np.concatenate((np.zeros(1, np.int64), changes))
+    last = np.concatenate((changes, np.full(1, count))) - 1
+    lengths = last - starts + 1
+    steps = np.where(hits.stores, 1, -1)
+    if not barriers.ordinals.size:
+        low, surplus = _copies(steps, starts, last, lengths)
+        none = np.full(low.size, -1)
+        whole = np.ones(count, np.bool_)
+        return Tally(owners[starts], starts, last, low, surplus, surplus, whole, none, np.zeros_like(surplus))
+    epochs = barriers.ordinals.searchsorted(ordinals)
+    epoch = epochs[last]
+    counted = epochs == epoch.repeat(lengths)
+    low, surplus = _copies(steps * counted, starts, last, lengths)
+    begun = np.where(epoch > 0, barriers.effects[np.maximum(epoch, 1) - 1], np.int8(Effect.CLEARED))
+    until = int(barriers.ordinals.searchsorted(position))
+    return Tally(
+        owners[starts],
+        starts,
+        last,
+        low,
+        surplus | (begun == Effect.HOLE),
+        surplus & (begun != Effect.HOLE),
+        counted,
+        np.where(epoch < until, epoch, -1),
+        barriers.holes_before[until] > barriers.holes_before[np.minimum(epoch, until)],
+    )
+
+
+def _copies(steps: Integers, starts: Integers, last: Integers, lengths: Integers) -> tuple[Integers, Flags]:
+    """The copies surely left of each block, and whether more were removed than stored."""
+    running = steps.cumsum()
+    partial = running - (running[starts] - steps[starts]).repeat(lengths)
+    least = np.minimum(np.minimum.reduceat(partial, starts), 0)
+    return partial[last] - least, least < 0
+
+
+class Judgement(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What a tally means, one entry a block; ``ordinals`` are those of the events that made it so."""
+
+    states: Codes
+    removals: Codes
+    ordinals: Integers
+    at_barrier: Flags
+
+
+class Findings(Sequence[Fact]):
+    """What a record says of many blocks: a sequence of facts that are made when they are looked at."""
+
+    __slots__ = ("_nanos", "_ordinals", "_removals", "_states")
+
+    def __init__(self, states: Codes, removals: Codes, ordinals: Integers, nanos: Integers) -> None:
+        self._states = states
+        self._removals = removals
+        self._ordinals = ordinals
+        self._nanos = nanos
+
+    @classmethod
+    def all_of(cls, state: Residency, count: int) -> Findings:
+        """The same of all, without a time."""
+        removals = np.full(count, -1, np.int8)
+        return cls(np.full(count, STATES.index(state), np.int8), removals, np.full(count, -1), np.full(count, -1))
+
+    def __len__(self) -> int:
+        return self._states.size
+
+    @overload
+    def __getitem__(self, index: int) -> Fact: ...
+    @overload
+    def __getitem__(self, index: slice[int | None, int | None, int | None]) -> Findings: ...
+    def __getitem__(self, index: int | slice[int | None, int | None, int | None]) -> Fact | Findings:
+        if isinstance(index, slice):
+            return Findings(self._states[index], self._removals[index], self._ordinals[index], self._nanos[index])
+        ordinal, removal = int(self._ordinals[index]), int(self._removals[index])
+        return Fact(
+            state=STATES[self._states[index]],
+            at_unix_nanos=None if ordinal < 0 else int(self._nanos[index]),
+            removal=None if removal < 0 else REMOVALS[removal],
+            ordinal=None if ordinal < 0 else ordinal,
+        )
+
+    def __iter__(self) -> Iterator[Fact]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def fill(self, owners: Integers, judged: Judgement, nanos: Integers) -> None:
+        """Say it of some of the blocks."""
+        self._states[owners] = judged.states
+        self._removals[owners] = judged.removals
+        self._ordinals[owners] = judged.ordinals
+        self._nanos[owners] = nanos
+
+    def leading(self, states: Collection[Residency]) -> int:
+        """How many of the first blocks are in one of these states."""
+        wrong = ~np.isin(self._states, [STATES.index(state) for state in states])
+        return int(wrong.argmax()) if wrong.any() else len(self)
+
+    def are(self, state: Residency) -> Flags:
+        """Which of the blocks are in a state."""
+        found: Flags = self._states == STATES.index(state)
+        return found
+
+
+def judge(found: Tally, hits: Hits, barriers: BarrierColumns) -> Judgement:
+    """The states of the blocks of a tally."""
+    held, sure = found.low > 0, ~found.unsure
+    states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)
+    stored = np.where(hits.stores & found.counted, np.arange(hits.stores.size), -1)
+    ordinals = hits.ordinals[np.where(held, np.maximum.reduceat(stored, found.starts), found.last)]
+    removals = np.where(states == _EVICTED, _REMOVED, -1).astype(np.int8)
+    after = found.barrier >= 0
+    if not after.any():
+        return Judgement(states, removals, ordinals, after)
+    ended = after & (held | found.unsure)
+    states[ended] = _EVICTED
+    states[found.lost] = _UNKNOWN
+    effects = _OF_EFFECT[barriers.effects[found.barrier]]
+    removals = np.where(found.lost, -1, np.where(ended, effects, removals)).astype(np.int8)
+    at_barrier = ended | found.lost
+    first = barriers.ordinals[np.maximum(found.barrier, 0)]
+    return Judgement(states, removals, np.where(at_barrier, first, ordinals), at_barrier)

@@ -1,0 +1,118 @@
+"""Batches of a made-up publisher: blocks in a small tree of prompts, so that the same ones come up again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from whymiss.ledger.events import Cleared, Event, ExtraKey, KvBatch, Removed, Stored
+from whymiss.model import SECOND, Tier
+
+SALTS: dict[int, tuple[ExtraKey, ...]] = {0: (), 1: (("cache_salt", 71),), 2: (("lora", 72),)}
+MM: tuple[ExtraKey, ...] = (("mm", 73),)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token choices by depth, a salt, and whether its last block carries an image."""
+
+    tokens: tuple[int, ...]
+    salt: int = 0
+
+    def extras(self, depth: int) -> tuple[ExtraKey, ...]:
+        own = SALTS[self.salt] if self.salt == 2 or depth == 0 else ()
+        return own + (MM if self.tokens[depth] == 2 else ())
+
+    def key(self, depth: int) -> int:
+        path = (self.tokens[: depth + 1], self.salt)
+        # Wide and stable, so that the columns are sorted as real hashes are.
+        return (hash(path) * 0x9E3779B97F4A7C15) % (1 << 64)
+
+    def own(self, depth: int) -> int:
+        return 1000 + self.tokens[depth]
+
+
+prompts = st.builds(
+    Prompt, st.lists(st.integers(0, 2), min_size=1, max_size=6).map(tuple), st.sampled_from([0, 0, 0, 1, 2])
+)
+GROUPS = (("full_attention", 0), ("sliding_window", 1))
+
+
+@st.composite
+def stored(draw: st.DrawFn, index: int) -> Stored:
+    prompt = draw(prompts)
+    begin = draw(st.integers(0, len(prompt.tokens) - 1)) if draw(st.booleans()) else 0
+    depths = range(begin, draw(st.integers(begin + 1, len(prompt.tokens))))
+    kind, group = draw(st.sampled_from([GROUPS[0], GROUPS[0], GROUPS[0], GROUPS[1]]))
+    tier = draw(st.sampled_from([Tier.DEVICE] * 6 + [Tier.HOST, Tier.DISK]))
+    extras = [prompt.extras(depth) for depth in depths]
+    return Stored(
+        index=index,
+        keys=np.array([prompt.key(depth) for depth in depths], np.uint64),
+        parent=None if begin == 0 else prompt.key(begin - 1),
+        block_size=16,
+        own=np.array([prompt.own(depth) for depth in depths], np.uint64),
+        tier=tier,
+        medium=tier.value,
+        group=group,
+        kind=kind,
+        extras=extras if any(extras) else None,
+        described=True,
+        sparse=draw(st.integers(0, 19)) == 0,
+        placeholder=draw(st.integers(0, 19)) == 0,
+        session=draw(st.booleans()),
+    )
+
+
+@st.composite
+def removed(draw: st.DrawFn, index: int) -> Removed:
+    count = draw(st.integers(1, 4))
+    keys = []
+    for _ in range(count):
+        prompt = draw(prompts)
+        keys.append(prompt.key(draw(st.integers(0, len(prompt.tokens) - 1))))
+    return Removed(
+        keys=np.array(keys, np.uint64),
+        at=np.arange(index, index + count),
+        tier=draw(st.sampled_from([Tier.DEVICE] * 5 + [Tier.HOST])),
+        medium="gpu",
+        group=draw(st.sampled_from([0, 0, 1, None])),
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn, number: int) -> KvBatch:
+    events: list[Event] = []
+    index = 0
+    for kind in draw(st.lists(st.sampled_from("sssssrrrrc"), max_size=6)):
+        if kind == "s":
+            events.append(draw(stored(index)))
+            index += 1
+        elif kind == "r":
+            run = draw(removed(index))
+            events.append(run)
+            index += run.keys.size
+        elif draw(st.integers(0, 2)) == 0:
+            events.append(Cleared(index=index, tier=draw(st.sampled_from([Tier.DEVICE, Tier.HOST]))))
+            index += 1
+    return KvBatch(
+        unix_nanos=(1000 + number) * SECOND,
+        events=events,
+        count=index,
+        bad_events=int(draw(st.integers(0, 24)) == 0),
+    )
+
+
+def keys_of(events: Sequence[KvBatch]) -> list[int]:
+    """All keys that the batches name, and one that they do not."""
+    keys = {
+        key: None
+        for batch in events
+        for event in batch.events
+        if isinstance(event, (Stored, Removed))
+        for key in event.keys.tolist()
+    }
+    return [*keys, 12345]
