@@ -88,10 +88,9 @@ class Numbering:
             return self._repeated(seq, batch, delivery)
         if seq == self.last + 1:
             waited = bool(self.waiting)
-            if waited and not self._anchored:
-                self._break(batch)
-                self._anchored = True
-            operations = self._apply(seq, batch, delivery.now) + self._follow(delivery.now)
+            broken = waited and not self._anchored
+            self._anchored = True
+            operations = self._apply(seq, batch, delivery.now, broken=broken) + self._follow(delivery.now)
             filled = waited and not self.waiting
             return Accepted(arrival=Arrival.APPLIED, operations=operations, filled=filled)
         return self._gap(seq, batch, delivery)
@@ -107,20 +106,18 @@ class Numbering:
         while self.waiting:
             seq = min(self.waiting)
             batch = self.waiting.pop(seq)
-            if seq > self.last + 1 or not self._anchored:
-                if not len(self.record.history.timeline):
-                    # Nothing was ever applied: the record simply begins late.
-                    self.record.from_birth = False
-                self._break(batch)
-                self._anchored = True
-            self._apply(seq, batch, now)
+            broken = seq > self.last + 1 or not self._anchored
+            if broken and not len(self.record.history.timeline):
+                # Nothing was ever applied: the record simply begins late.
+                self.record.from_birth = False
+            self._anchored = True
+            self._apply(seq, batch, now, broken=broken)
         self.waiting_since = None
 
     def _gap(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         missing = (self.last + 1, min([seq, *self.waiting]) - 1)
         if not delivery.can_replay:
-            self._break(batch)
-            operations = self._apply(seq, batch, delivery.now)
+            operations = self._apply(seq, batch, delivery.now, broken=True)
             return Accepted(
                 arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations
             )
@@ -179,11 +176,11 @@ class Numbering:
         after = record.confirmed_unix_nanos if len(record.history.timeline) else 0
         record.break_at(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
 
-    def _apply(self, seq: int, batch: KvBatch, now: float) -> int:
+    def _apply(self, seq: int, batch: KvBatch, now: float, *, broken: bool = False) -> int:
         self.last = seq
         # An event that could not be read happened all the same, somewhere in this batch: neither what
         # came before it nor what comes after it can be counted on.
-        if batch.bad_events or batch.lost:
+        if broken or batch.bad_events or batch.lost:
             self._break(batch)
         operations = self.record.apply(batch, seq, now)
         if batch.bad_events:
