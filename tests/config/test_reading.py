@@ -189,6 +189,7 @@ def test_an_unknown_key_is_named_at_any_depth(section: tuple[str | int, ...], na
         ("ledger: {window_seconds: 0}", "ledger.window_seconds: must be a duration such as 5s, 200ms or 1.5 (seconds), above 0 (line 1)"),
         ("ledger: {bytes_max: 1gb}", "ledger.bytes_max: must be a size such as 64MiB or 4096 (bytes), at least 1 (line 1)"),
         ("ledger: {bytes_max: 0}", "ledger.bytes_max: must be a size such as 64MiB or 4096 (bytes), at least 1 (line 1)"),
+        ("ledger: {checkpoint_seconds: 0}", "ledger.checkpoint_seconds: must be a duration such as 5s, 200ms or 1.5 (seconds), above 0 (line 1)"),
         ("ledger: {token_digests: maybe}", "ledger.token_digests: must be true or false (line 1)"),
         ("measures: {values_max: 1.5}", "measures.values_max: must be a whole number, at least 1 (line 1)"),
         ("attribution: {block_size: 0}", "attribution.block_size: must be a whole number, at least 1 (line 1)"),

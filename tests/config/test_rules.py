@@ -39,6 +39,7 @@ from whymiss.errors import ConfigError
          "exporters.a.retry.max_seconds: must not be below initial_seconds"),
         ("exporters: {a: {endpoint: 't:1', retry: {max_elapsed_seconds: 100ms}}}",
          "exporters.a.retry.max_elapsed_seconds: must be 0 (never give up) or not below initial_seconds"),
+        ("ledger: {checkpoint_path: ' '}", "ledger.checkpoint_path: must not be empty"),
         ("spool: {directory: ' '}", "spool.directory: must not be empty; null is off"),
         ("spool: {bytes_max: 1MiB}", "spool.bytes_max: must not be below segment_bytes"),
         ("spool: {directory: d, bytes_max: 64MiB}", "spool.bytes_max: must exceed receivers.http.max_body_bytes"),

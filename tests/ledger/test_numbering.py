@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.ledger.agreement import agree
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
+from whymiss.ledger.checkpoint import dump, load
 from whymiss.ledger.events import KvBatch, Removed, Stored
 from whymiss.ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
 from whymiss.ledger.record import StreamRecord
@@ -39,6 +40,14 @@ def store(at: int, *keys: int, parent: int | None = None) -> KvBatch:
 def remove(at: int, *keys: int) -> KvBatch:
     event = Removed(keys=np.array(keys, np.uint64), at=np.arange(len(keys)), tier=Tier.DEVICE, medium="gpu", group=0)
     return KvBatch(unix_nanos=at * SECOND, events=[event], count=len(keys))
+
+
+def resumed(ledger: Ledger) -> Ledger:
+    """The ledger after a restart of this process."""
+    content = b"".join(dump(ledger, now=0.0, unix_nanos=0))
+    anew = Ledger(digester=ledger.digester)
+    load(content, anew, now=0.0, unix_nanos=0)
+    return anew
 
 
 def record_of(ledger: Ledger) -> StreamRecord:
@@ -77,7 +86,7 @@ def test_lost_and_repeated_batches_leave_what_the_rest_says(
     ledger, last, naive = Ledger(), -1, None
     before: list[tuple[int, KvBatch]] = []
     for seq, batch in script:
-        fate = data.draw(st.sampled_from(["heard", "heard", "heard", "lost", "twice", "echo"]))
+        fate = data.draw(st.sampled_from(["heard", "heard", "heard", "lost", "twice", "echo", "resumed"]))
         if fate == "lost":
             continue
         accepted = ledger.accept(STREAM, seq, batch)
@@ -94,6 +103,8 @@ def test_lost_and_repeated_batches_leave_what_the_rest_says(
             assert accepted.arrival is (Arrival.GAP if seq > last + 1 else Arrival.APPLIED)
         last = seq
         before.append((seq, batch))
+        if fate == "resumed":
+            ledger = resumed(ledger)
         if fate == "twice":
             assert ledger.accept(STREAM, seq, batch).arrival is Arrival.DUPLICATE
         if fate == "echo":

@@ -59,12 +59,10 @@ class CheckpointFile:
         One that is damaged is one line in the log and a record that begins now.
         """
         try:
-            with (
-                self._path.open("rb") as file,
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-                memoryview(content) as view,
-            ):
-                count = load(view, ledger, now=now, unix_nanos=time.time_ns())
+            with self._path.open("rb") as file:
+                # Unmapped with the last view of it, and an error that is caught still holds some.
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            count = load(memoryview(content), ledger, now=now, unix_nanos=time.time_ns())
         except FileNotFoundError:
             return 0
         except (BadInput, OSError, ValueError) as error:
