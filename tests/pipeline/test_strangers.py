@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from tests.dialects.emitted import SECRET, Value, any_value
 from tests.dialects.test_dynamo_log import record, request_of
@@ -36,7 +37,7 @@ def request(
     for key, value in attributes.items():
         span.attributes.add(key=key, value=any_value(value))
     if status:
-        span.status.code, span.status.message = 2, status
+        span.status.code, span.status.message = Status.STATUS_CODE_ERROR, status
         span.events.add(name="exception").attributes.add(key="exception.message", value=any_value(status))
     return made.SerializeToString()
 
@@ -109,5 +110,6 @@ def test_a_record_of_dynamo_is_evidence_and_leaves_without_its_payload() -> None
     assert isinstance(kept, LogRecord)
     assert "payload" not in {pair.key for pair in kept.attributes}
     assert list(spans(flow.drain())) == ["engine.generate"]
-    (judged,) = flow.judged or ()
+    assert flow.judged is not None
+    (judged,) = flow.judged
     assert judged.verdict.cached_tokens == 64 or judged.request.gateways

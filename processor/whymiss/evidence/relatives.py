@@ -26,11 +26,9 @@ class Relatives:
         if reading.first and (parent is None or self._ledger.block(stream, parent) is None):
             # Its parent was hit, so it had been stored; before the record began.
             return msgspec.structs.replace(facts, relatives_gap=Reason.HISTORY_EXPIRED)
-        siblings = [
-            other
-            for other in self._ledger.children(stream, parent if reading.first else None, reading.position)
-            if other != key
-        ]
+        # Two are enough to tell whether there is another than the block itself.
+        under = self._ledger.children(stream, parent if reading.first else None, reading.position, limit=2)
+        siblings = [other for other in under if other != key]
         twins = self._ledger.same_tokens(stream, key, reading.position)
         different = [_kinds_between(block, twin) for twin in twins if _differ(block, twin)]
         reconverging = self._ledger.reconverges(stream, reading.chain, reading.position) if siblings else 0
@@ -41,7 +39,7 @@ class Relatives:
             differing_kinds=min(different, key=lambda kinds: (len(kinds), kinds)) if different else None,
             # One process gives one key to one identity: what differs here was not published.
             relatives_gap=Reason.AMBIGUOUS_CHAIN if twins and not different else Reason.NONE,
-            same_tokens_leading=self._same_leading(stream, chain, reading) if twins else None,
+            same_tokens_leading=(self._ledger.same_tokens_leading(stream, chain, reading.position) if twins else None),
             reconverging=reconverging,
             tail_gap=self._tail_gap(stream, facts, reading) if siblings else Reason.NONE,
         )
@@ -60,19 +58,13 @@ class Relatives:
         """Why blocks behind the first may repeat a sibling's although none is known to."""
         if not facts.chain_known:
             return Reason.NO_FIRST_MISS_KEY
-        for key in reading.chain[1:]:
-            block = self._ledger.block(stream, key)
-            if block is None or block.tokens is None:
-                return self._strange(stream, reading, block)
-        return Reason.NONE
-
-    def _same_leading(self, stream: StreamId, chain: Sequence[int], reading: Reading) -> int:
-        count = 0
-        for key in chain:
-            if not self._ledger.same_tokens(stream, key, reading.position):
-                break
-            count += 1
-        return count
+        tail = reading.chain[1:]
+        known = self._ledger.tokens_known(stream, tail)
+        return (
+            Reason.NONE
+            if known == len(tail)
+            else self._strange(stream, reading, self._ledger.block(stream, tail[known]))
+        )
 
 
 def _differ(block: Block, twin: Block) -> bool:

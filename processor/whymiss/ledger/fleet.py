@@ -250,6 +250,10 @@ class Ledger:
         """How many of the first blocks of a chain have a resident other with the same tokens."""
         return self._record(stream).same_tokens_leading(keys, position)
 
+    def tokens_known(self, stream: StreamId, keys: Sequence[int]) -> int:
+        """How many of the first blocks have a known digest of their own tokens."""
+        return self._record(stream).tokens_known(keys)
+
     def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
         """Blocks after the first that a sibling chain repeats."""
         return self._record(stream).reconverges(keys, position)

@@ -143,6 +143,11 @@ class Kinship:
         resident = self._as_of(keyed, position).are(Residency.RESIDENT)
         return _leading(np.unique(np.concatenate(owners)[resident]))
 
+    def tokens_known(self, keys: Sequence[int]) -> int:
+        """How many of the first blocks of a chain have a known digest of their own tokens."""
+        mine = self._placed(np.array(keys, np.uint64))
+        return _leading(np.flatnonzero((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0)))
+
     # --- the same tokens further on -----------------------------------------------------------
 
     def reconverges(self, keys: Sequence[int], position: int) -> int:

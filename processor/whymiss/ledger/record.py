@@ -207,6 +207,11 @@ class StreamRecord:
         self.settle()
         return self._kin.same_tokens_leading(keys, position)
 
+    def tokens_known(self, keys: Sequence[int]) -> int:
+        """How many of the first blocks have a known digest of their own tokens."""
+        self.settle()
+        return self._kin.tokens_known(keys)
+
     def reconverges(self, keys: Sequence[int], position: int) -> int:
         """How many of ``keys[1:]`` a sibling chain repeats, own tokens by own tokens, at the same depth."""
         self.settle()

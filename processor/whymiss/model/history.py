@@ -175,12 +175,22 @@ class LedgerView(Protocol):
         """The identity of a block that the record has seen stored."""
         ...
 
-    def children(self, stream: StreamId, parent: int | None, position: int) -> Sequence[int]:
-        """Blocks first stored under a parent (``None``: roots) before a position."""
+    def children(
+        self, stream: StreamId, parent: int | None, position: int, *, limit: int | None = None
+    ) -> Sequence[int]:
+        """Blocks first stored under a parent (``None``: roots) before a position; no more than ``limit``."""
         ...
 
     def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
         """Other blocks, resident at a position, whose tokens from block 0 to their end are the same."""
+        ...
+
+    def same_tokens_leading(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
+        """How many of the first blocks of a chain have another with the same tokens, as `same_tokens` finds them."""
+        ...
+
+    def tokens_known(self, stream: StreamId, keys: Sequence[int]) -> int:
+        """How many of the first blocks of a chain have a known digest of their own tokens."""
         ...
 
     def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
