@@ -11,6 +11,7 @@ from tests.recordings.plays import CAPTURES, Row, folder, rows
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
+from whymiss.ledger.filters import Probe
 from whymiss.ledger.fleet import Accepted, Delivery, Ledger
 from whymiss.ledger.frames import EndOfReplay, parse_frames
 from whymiss.ledger.record import StreamRecord
@@ -69,7 +70,7 @@ def test_no_count_of_copies_falls_below_zero(number: str) -> None:
         ledger.accept(StreamId("engine", batch.rank or 0), seq, batch)
     for stream in ledger.streams():
         record = record_of(ledger, stream)
-        keys = np.array(keys_of(record), np.uint64)
+        keys = Probe(np.array(keys_of(record), np.uint64))
         for place in {place for part in record.history.parts() for place in part.runs}:
             hits = record.history.counted_hits(place, keys, record.end)
             assert not tally(hits, record.history.barriers.of(place[0]), record.end).surplus.any()

@@ -88,6 +88,8 @@ class Barriers:
 
     def between(self, tier: Tier, first: int, last: int) -> bool:
         """Whether there is one in ``[first, last)``."""
+        if not self.all:
+            return False
         ordinals = self.of(tier).ordinals
         return bool(ordinals.searchsorted(first) < ordinals.searchsorted(last))
 

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .events import Keys
-from .sorting import Integers, Rows, order_of, spread
+from .filters import Filter, Probe
+from .indexes import Index
+from .sorting import Integers, Rows, order_of
 
 PIECE = np.dtype(
     [
@@ -46,7 +48,10 @@ SEARCHED_FROM = 4096
 class Chains:
     """Rows and pieces of one segment. Immutable but for the orders that are made when first needed."""
 
-    __slots__ = ("_by_own", "_by_parent", "_by_prefix", "first", "keys", "ordinals", "own", "pieces", "prefix")
+    __slots__ = (
+        *("_by_own", "_by_parent", "_by_prefix", "_own_filter", "_roots"),
+        *("first", "keys", "ordinals", "own", "pieces", "prefix"),
+    )
 
     def __init__(
         self, keys: Keys, digests: tuple[Keys, Keys] | None, first: Rows, ordinals: Integers, pieces: Pieces
@@ -57,25 +62,33 @@ class Chains:
         self.first = first
         self.ordinals = ordinals
         self.pieces = pieces
-        self._by_own: Rows | None = None
-        self._by_prefix: Rows | None = None
+        self._own_filter = None if self.own is None else Filter(self.own, -1)
+        self._by_own: Index | None = None
+        self._by_prefix: Index | None = None
         self._by_parent: tuple[Keys, Rows] | None = None
+        self._roots: Integers | None = None
 
     def __len__(self) -> int:
         return self.keys.size
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns, with both orders."""
+        """Bytes of all columns, with both indexes."""
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
         for column in (self.own, self.prefix):
-            rows += 0 if column is None else column.nbytes + 4 * column.size
+            # Its index has a row number for each row, and one for each slice of sixteen.
+            rows += 0 if column is None else column.nbytes + 4 * column.size + column.size // 4
+        rows += 0 if self._own_filter is None else self._own_filter.nbytes
         return rows
 
     def piece_of(self, rows: Integers) -> Integers:
         """The piece of each row."""
         found: Integers = self.first.searchsorted(rows, "right") - 1
         return found
+
+    def piece_at(self, row: int) -> int:
+        """The piece of one row."""
+        return int(self.first.searchsorted(row, "right")) - 1
 
     def end_of(self, piece: int) -> int:
         """The row after a piece's last one."""
@@ -87,46 +100,55 @@ class Chains:
         return flags
 
     def put_in_order(self) -> Iterator[None]:
-        """Make the orders now, one a step, rather than when a question needs one."""
-        if self.own is not None:
-            self._order_by_own()
+        """Make the indexes now and in steps, rather than when a question needs one."""
+        if self.own is None or self.prefix is None:
+            return
+        for index in Index.in_steps(self.own):
+            self._by_own = index
             yield
-        if self.prefix is not None:
-            self._order_by_prefix()
+        for index in Index.in_steps(self.prefix):
+            self._by_prefix = index
             yield
 
-    def _order_by_own(self) -> Rows:
+    def _index_of_own(self, own: Keys) -> Index:
         if self._by_own is None:
-            assert self.own is not None, "only digests are put in order"
-            self._by_own = order_of(self.own)
+            self._by_own = Index(own, order_of(own))
         return self._by_own
 
-    def _order_by_prefix(self) -> Rows:
+    def _index_of_prefix(self, prefix: Keys) -> Index:
         if self._by_prefix is None:
-            assert self.prefix is not None, "only digests are put in order"
-            self._by_prefix = order_of(self.prefix)
+            self._by_prefix = Index(prefix, order_of(prefix))
         return self._by_prefix
 
-    def with_own(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
+    def with_own(self, digests: Probe, limit: int) -> tuple[Integers, Integers]:
         """Which digest, and the last ``limit`` rows whose own tokens have it."""
-        if self.own is None:
+        if self.own is None or self._own_filter is None:
             return _nothing()
-        return _search(self.own, self._order_by_own(), digests, limit)
+        passing = self._own_filter.passing(digests)
+        if not passing.size:
+            return _nothing()
+        owners, rows = self._index_of_own(self.own).find(self.own, digests.values[passing], limit)
+        return passing[owners], rows
 
-    def with_prefix(self, digest: int) -> Integers:
-        """Rows whose tokens from block 0 on have a digest."""
-        if self.prefix is None:
+    def with_prefix(self, own: int, digest: int) -> Integers:
+        """Rows whose tokens from block 0 on have a digest; ``own`` is that of their own ones."""
+        if self.prefix is None or self._own_filter is None or not self._own_filter.may_hold(own):
             return _nothing()[0]
         wanted = np.array([digest], np.uint64)
         if self._by_prefix is None and self.prefix.size < SEARCHED_FROM:
-            return np.flatnonzero(self.prefix == wanted[0])
-        return _search(self.prefix, self._order_by_prefix(), wanted, self.prefix.size)[1]
+            found: Integers = (self.prefix == wanted[0]).nonzero()[0]
+            return found
+        return self._index_of_prefix(self.prefix).find(self.prefix, wanted, self.prefix.size)[1]
 
-    def with_prefixes(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
+    def with_prefixes(self, own: Probe, digests: Keys, limit: int) -> tuple[Integers, Integers]:
         """Which digest, and the last ``limit`` rows whose tokens from block 0 on have it."""
-        if self.prefix is None:
+        if self.prefix is None or self._own_filter is None:
             return _nothing()
-        return _search(self.prefix, self._order_by_prefix(), digests, limit)
+        passing = self._own_filter.passing(own)
+        if not passing.size:
+            return _nothing()
+        owners, rows = self._index_of_prefix(self.prefix).find(self.prefix, digests[passing], limit)
+        return passing[owners], rows
 
     def begun_under(self, parent: int | None) -> Integers:
         """Pieces that begin under a parent (``None``: at a root), in order."""
@@ -136,7 +158,9 @@ class Chains:
             self._by_parent = parents[order], order
         flags = self.pieces["flags"]
         if parent is None:
-            return np.flatnonzero(((flags & HAS_PARENT) == 0) & ((flags & PLACED) != 0))
+            if self._roots is None:
+                self._roots = np.flatnonzero(((flags & HAS_PARENT) == 0) & ((flags & PLACED) != 0))
+            return self._roots
         parents, order = self._by_parent
         wanted = np.array([parent], np.uint64)
         begin, end = int(parents.searchsorted(wanted)[0]), int(parents.searchsorted(wanted, "right")[0])
@@ -149,19 +173,6 @@ class Chains:
 def _nothing() -> tuple[Integers, Integers]:
     none = np.zeros(0, np.int64)
     return none, none
-
-
-def _search(column: Keys, order: Rows, digests: Keys, limit: int) -> tuple[Integers, Integers]:
-    first = column.searchsorted(digests, sorter=order)
-    # Most digests are nowhere: look at the row before searching for the end of its equals.
-    inside = np.flatnonzero(first < column.size)
-    owners = inside[column[order[first[inside]]] == digests[inside]]
-    if not owners.size:
-        return _nothing()
-    ends = column.searchsorted(digests[owners], "right", sorter=order)
-    begin = np.maximum(first[owners], ends - limit)
-    repeated, rows = spread(owners, begin, ends - begin)
-    return repeated, order[rows].astype(np.int64)
 
 
 def digests_of(parts: Sequence[Chains]) -> tuple[Keys, Keys] | None:

@@ -298,7 +298,7 @@ def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
             _integers(packed.ordinals),
             np.frombuffer(packed.pieces, PIECE),
         )
-        runs = {(run.tier, run.group): Run(_keys(run.keys), _codes(run), run.chained) for run in packed.runs}
+        runs = {(run.tier, run.group): Run(_keys(run.keys), _codes(run), chained=run.chained) for run in packed.runs}
         stamps = None if packed.stamps is None else (_integers(packed.stamps[0]), _integers(packed.stamps[1]))
     except ValueError:
         raise BadInput("a column of the checkpoint has a broken length", offset=offset) from None

@@ -11,9 +11,9 @@ import msgspec
 from ..model import SECOND, Block, Coverage, GroupSpec, Residency, Store, StreamId, Tier
 from .digests import Digester
 from .events import KvBatch
+from .findings import Answers
 from .numbering import Accepted, Arrival, Delivery, Numbering
 from .record import StreamRecord
-from .tally import Findings
 from .window import Window
 
 __all__ = ["Accepted", "Arrival", "Delivery", "Health", "Ledger"]
@@ -61,6 +61,7 @@ class Ledger:
         self.window_seconds = window_seconds
         self._streams: dict[StreamId, Numbering] = {}
         self._records: list[StreamRecord] = []
+        self._sorted: list[StreamId] = []
         self._window = Window(window_seconds, bytes_max)
         self._replay_wait_seconds = replay_wait_seconds
         self._silence_seconds = silence_seconds
@@ -150,16 +151,17 @@ class Ledger:
 
     def streams(self) -> Sequence[StreamId]:
         """All streams with a record."""
-        return sorted(self._streams)
+        if len(self._sorted) != len(self._streams):
+            self._sorted = sorted(self._streams)
+        return self._sorted
 
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         """The other streams of the same model whose blocks have the same size."""
-        mine = self._record(stream)
+        model = self._record(stream).model
         return [
             other
             for other in self.streams()
-            if other != stream
-            and (self._record(other).model == mine.model or None in {self._record(other).model, mine.model})
+            if other != stream and (model is None or self._record(other).model in {model, None})
         ]
 
     def _record(self, stream: StreamId) -> StreamRecord:
@@ -198,17 +200,18 @@ class Ledger:
         *,
         tier: Tier = Tier.DEVICE,
         group: int | None = None,
-    ) -> Findings:
+    ) -> Answers:
         """What the record says of each key at a position; facts are made when they are looked at."""
         return self._record(stream).as_of(keys, position, tier, group)
 
-    def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, Findings]:
+    def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, Answers]:
         """What the other streams of the view say of a chain whose first block they have heard of by a time."""
         found = {}
         for other in self.view_of(stream):
             position = self.position_at(other, unix_nanos)
-            if self.as_of(other, keys[:1], position)[0].state is not Residency.NEVER_SEEN:
-                found[other] = self.as_of(other, keys, position)
+            said = self.as_of(other, keys, position)
+            if said[0].state is not Residency.NEVER_SEEN:
+                found[other] = said
         return found
 
     def lost_elsewhere(self, stream: StreamId, key: int, unix_nanos: int) -> bool:

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..model import Tier
 from .barriers import BarrierColumns
-from .chains import CONTINUES, HAS_PARENT, PIECE, TAIL, Chains, digests_of
+from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_of
 from .events import Keys
-from .segments import Hits, Place, Run, Segment
-from .sorting import Flags, Integers, Rows, order_of
+from .segments import Hits, Place, Run, Segment, joined
+from .sorting import Flags, Integers, ordered
 from .tally import tally
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _ALL = (1 << 8) - 1
 
-SLICE_ROWS = 1 << 16
-"""Operations that are counted in one step."""
+SLICE_ROWS = 1 << 15
+"""Operations of a segment that are counted in one step."""
 
 
 class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -57,8 +57,12 @@ def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment 
     for kept in places.values():
         held[kept.rows[kept.rows >= 0]] = True
     yield None
-    chains = _remaining(base.chains, segment.chains, held)
-    yield None
+    chains = base.chains
+    for remaining in _remaining(base.chains, segment.chains, held):
+        if remaining is None:
+            yield None
+        else:
+            chains = remaining
     row_of = np.append(held.cumsum() - 1, 0)
     runs = {place: _run(kept, row_of) for place, kept in places.items()}
     ordinals = np.unique(np.concatenate([np.zeros(0, np.int64), *(kept.ordinals for kept in places.values())]))
@@ -70,48 +74,46 @@ def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment 
 
 
 def _surviving(base: Segment, segment: Segment, place: Place, history: History) -> Iterator[_Kept | None]:
-    parts: list[tuple[Keys, Hits]] = []
-    offset = 0
-    for part in (base, segment):
-        run = part.runs.get(place)
-        if run is not None:
-            hits = part.described(run, np.arange(run.keys.size), run.codes.astype(np.int64))
-            rows = np.where(hits.rows < 0, -1, hits.rows + offset)
-            parts.append((run.keys, Hits(hits.owners, hits.ordinals, hits.stores, rows, hits.reported)))
-        offset = len(base.chains)
-    yield None
-    keys = np.concatenate([column for column, _ in parts])
-    order: Rows = order_of(keys)
-    yield None
-    merged = Hits(
-        order.astype(np.int64),
-        np.concatenate([hits.ordinals for _, hits in parts])[order],
-        np.concatenate([hits.stores for _, hits in parts])[order],
-        np.concatenate([hits.rows for _, hits in parts])[order],
-        np.concatenate([hits.reported for _, hits in parts])[order],
-    )
-    keys = keys[order]
-    counts = ~merged.reported
-    keys, merged = keys[counts], merged.taking(counts)
-    yield None
     chained = any(run.chained for part in (base, segment) if (run := part.runs.get(place)))
     barriers = history.barriers.of(place[0])
-    slices: list[_Kept] = []
-    begin = 0
-    while begin < keys.size:
-        end = int(keys.searchsorted(keys[min(begin + SLICE_ROWS, keys.size) - 1], "right"))
-        slices.append(_held(keys[begin:end], merged.taking(slice(begin, end)), barriers, segment.end, chained=chained))
-        begin = end
+    kept: list[_Kept] = []
+    for keys, hits in _slices(base, segment, place):
+        if keys.size:
+            kept.append(_held(keys, hits, barriers, segment.end, chained=chained))
         yield None
-    if slices:
+    if kept:
         yield _Kept(
-            np.concatenate([kept.keys for kept in slices]),
-            np.concatenate([kept.ordinals for kept in slices]),
-            np.concatenate([kept.stores for kept in slices]),
-            np.concatenate([kept.rows for kept in slices]),
-            np.concatenate([kept.surplus for kept in slices]),
+            np.concatenate([one.keys for one in kept]),
+            np.concatenate([one.ordinals for one in kept]),
+            np.concatenate([one.stores for one in kept]),
+            np.concatenate([one.rows for one in kept]),
+            np.concatenate([one.surplus for one in kept]),
             chained,
         )
+
+
+def _slices(base: Segment, segment: Segment, place: Place) -> Iterator[tuple[Keys, Hits]]:
+    """The operations of both that count, some whole blocks at a time."""
+    runs = [
+        (part, run, offset)
+        for part, offset in ((base, 0), (segment, len(base.chains)))
+        if (run := part.runs.get(place)) is not None
+    ]
+    longest = max((run.keys for _, run, _ in runs), key=len)
+    splits = longest[SLICE_ROWS::SLICE_ROWS]
+    bounds = [[0, *run.keys.searchsorted(splits).tolist(), run.keys.size] for _, run, _ in runs]
+    for number in range(splits.size + 1):
+        columns: list[Keys] = []
+        found: list[Hits] = []
+        for (part, run, offset), bound in zip(runs, bounds, strict=True):
+            begin, end = bound[number], bound[number + 1]
+            hits = part.described(run, np.arange(end - begin), run.codes[begin:end].astype(np.int64))
+            rows = np.where(hits.rows < 0, -1, hits.rows + offset)
+            hits = Hits(hits.owners, hits.ordinals, hits.stores, rows, hits.reported)
+            columns.append(run.keys[begin:end][~hits.reported])
+            found.append(hits.taking(~hits.reported))
+        order, keys = ordered(np.concatenate(columns))
+        yield keys, joined(found).taking(order.astype(np.int64))
 
 
 def _held(keys: Keys, hits: Hits, barriers: BarrierColumns, position: int, *, chained: bool) -> _Kept:
@@ -140,40 +142,52 @@ def _run(kept: _Kept, row_of: Integers) -> Run:
         where = np.flatnonzero(kept.surplus)
         codes = np.insert(codes, where, kept.ordinals[where] * 2)
         keys = np.insert(keys, where, keys[where])
-    return Run(keys, codes, kept.chained)
+    return Run(keys, codes, chained=kept.chained)
 
 
-def _remaining(older: Chains, newer: Chains, held: Flags) -> Chains:
+def _remaining(older: Chains, newer: Chains, held: Flags) -> Iterator[Chains | None]:
     """The rows that are held, cut into pieces where others are missing."""
     rows = np.flatnonzero(held)
-    keys = np.concatenate((older.keys, newer.keys))
     first = np.concatenate((older.first, newer.first + np.uint32(len(older)))).astype(np.int64)
     pieces = np.concatenate((older.pieces, newer.pieces))
     ordinals = np.concatenate((older.ordinals, newer.ordinals))
     if not rows.size:
         none = np.zeros(0, np.uint64)
-        return Chains(none, None, np.zeros(0, np.uint32), ordinals[:0], np.zeros(0, PIECE))
+        yield Chains(none, None, np.zeros(0, np.uint32), ordinals[:0], pieces[:0])
+        return
+    yield None
+    keys = np.concatenate((older.keys, newer.keys))
+    yield None
     piece = first.searchsorted(rows, "right") - 1
+    yield None
     follows = np.concatenate((np.zeros(1, np.bool_), (rows[1:] == rows[:-1] + 1)))
-    starts = ~follows | np.concatenate((np.ones(1, np.bool_), piece[1:] != piece[:-1]))
-    begun = np.flatnonzero(starts)
-    source, row = piece[begun], rows[begun]
+    begun = np.flatnonzero(~follows | np.concatenate((np.ones(1, np.bool_), piece[1:] != piece[:-1])))
+    cut = _cut(pieces, (first, piece), rows, begun, keys)
+    yield None
+    digests = digests_of((older, newer))
+    yield None
+    yield Chains(
+        keys[rows],
+        None if digests is None else (digests[0][rows], digests[1][rows]),
+        begun.astype(np.uint32),
+        ordinals[piece[begun]],
+        cut,
+    )
+
+
+def _cut(pieces: Pieces, of: tuple[Integers, Integers], rows: Integers, begun: Integers, keys: Keys) -> Pieces:
+    """The pieces that begin where ``begun`` says, cut out of those whose first rows and whose rows ``of`` names."""
+    first, source, row = of[0], of[1][begun], rows[begun]
+    follows = rows[np.maximum(begun, 1) - 1] + 1 == row
     cut = pieces[source].copy()
     inside = row > first[source]
     cut["depth"] = np.where(cut["depth"] >= 0, cut["depth"] + (row - first[source]), cut["depth"])
     cut["parent"] = np.where(inside, keys[np.maximum(row, 1) - 1], cut["parent"])
     flags = np.where(inside, cut["flags"] | HAS_PARENT, cut["flags"])
     # A piece still continues its event only if the row before it is there.
-    continues = ~inside & follows[begun] & ((flags & CONTINUES) != 0)
+    continues = ~inside & follows & ((flags & CONTINUES) != 0)
     flags = np.where(continues, flags, flags & (_ALL ^ CONTINUES))
     ends = np.concatenate((first[1:], np.array([keys.size]))) - 1
     last = rows[np.concatenate((begun[1:], np.array([rows.size]))) - 1]
     cut["flags"] = np.where(last == ends[source], flags, flags & (_ALL ^ TAIL))
-    digests = digests_of((older, newer))
-    return Chains(
-        keys[rows],
-        None if digests is None else (digests[0][rows], digests[1][rows]),
-        begun.astype(np.uint32),
-        ordinals[source],
-        cut,
-    )
+    return cut

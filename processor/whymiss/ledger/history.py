@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from ..model import Residency, Tier
+from ..model import Fact, Residency, Tier
 from .barriers import Barriers
 from .chains import PIECE, PLACED, Chains
 from .events import Keys
+from .filters import Probe
+from .findings import Findings
 from .folding import fold
 from .merging import mergeable, merged
-from .segments import NO_HITS, Hits, Place, Segment
+from .segments import NO_HITS, Hits, Place, Run, Segment, joined
 from .sorting import NO_INTEGERS, Flags, Integers
-from .tally import Findings, judge, tally
+from .tally import judge, tally
 from .timeline import Timeline
 
 
@@ -28,6 +30,9 @@ def no_chains() -> Chains:
     """Chains without a row."""
     none = np.zeros(0, np.uint64)
     return Chains(none, None, np.zeros(0, np.uint32), NO_INTEGERS, np.zeros(0, PIECE))
+
+
+_UNKNOWN, _NEVER_SEEN = Fact(state=Residency.UNKNOWN), Fact(state=Residency.NEVER_SEEN)
 
 
 class Upkeep(msgspec.Struct, frozen=True, eq=False):
@@ -52,6 +57,7 @@ class History:
         self.fresh: list[Segment] = []
         """Segments whose time in the window does not run yet."""
         self._held = 0
+        self._runs: dict[Place, list[tuple[memoryview, int, Run, Segment]]] = {}
 
     @property
     def edge(self) -> int:
@@ -68,6 +74,7 @@ class History:
         self.segments.append(segment)
         self.fresh.append(segment)
         self._held += segment.nbytes
+        self._runs.clear()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -76,41 +83,52 @@ class History:
         yield self.base
         yield from self.segments
 
-    def hits(self, place: Place, keys: Keys, first: int, last: int) -> Hits:
+    def hits(self, place: Place, probe: Probe, first: int, last: int) -> Hits:
         """Operations on some blocks with ordinals in ``[first, last)``, grouped by block, in order."""
         found: list[Hits] = []
-        for part in self.parts():
+        for run, part in self._passed(place, probe):
             if part.begin >= last:
                 break
-            if part.end <= first or (hits := part.select(place, keys)) is None:
+            if part.end <= first or (rows := run.find(probe)) is None:
                 continue
+            hits = part.described(run, rows[0], run.codes[rows[1]].astype(np.int64))
             if part.end > last or part.begin < first:
                 hits = hits.taking((hits.ordinals < last) & (hits.ordinals >= first))
             found.append(hits)
         if not found:
             return NO_HITS
-        if len(found) == 1:
-            return found[0]
-        whole = Hits(
-            np.concatenate([hits.owners for hits in found]),
-            np.concatenate([hits.ordinals for hits in found]),
-            np.concatenate([hits.stores for hits in found]),
-            np.concatenate([hits.rows for hits in found]),
-            np.concatenate([hits.reported for hits in found]),
-        )
-        return whole if keys.size == 1 else whole.taking(whole.owners.argsort(kind="stable"))
+        whole = joined(found)
+        return whole if probe.values.size == 1 or len(found) == 1 else whole.taking(whole.owners.argsort(kind="stable"))
 
-    def counted_hits(self, place: Place, keys: Keys, last: int) -> Hits:
+    def _passed(self, place: Place, probe: Probe) -> Iterator[tuple[Run, Segment]]:
+        """The runs of a place that may name some blocks, oldest first."""
+        runs = self._runs.get(place)
+        if runs is None:
+            runs = self._runs[place] = [
+                (*run.filter.opened, run, part) for part in self.parts() if (run := part.runs.get(place)) is not None
+            ]
+        if probe.values.size > 1:
+            return ((run, part) for _, _, run, part in runs)
+        # A single block is what most questions are about: spare it every call.
+        high = probe.first >> 32
+        return (
+            (run, part)
+            for view, bits, run, part in runs
+            if view[(bit := (high * bits) >> 32) >> 3] & (128 >> (bit & 7))
+        )
+
+    def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
         """Operations before ordinal ``last`` that change the number of copies."""
-        hits = self.hits(place, keys, 0, last)
+        hits = self.hits(place, probe, 0, last)
         return hits.taking(~hits.reported) if hits.reported.any() else hits
 
-    def as_of(self, place: Place, keys: Keys, position: int) -> Findings:
+    def as_of(self, place: Place, probe: Probe, position: int) -> Findings:
         """What the record says of some blocks before event ordinal ``position``."""
+        count = probe.values.size
         if position < self.edge:
-            return Findings.all_of(Residency.UNKNOWN, keys.size)
-        findings = Findings.all_of(Residency.NEVER_SEEN, keys.size)
-        hits = self.counted_hits(place, keys, position)
+            return Findings.all_of(Residency.UNKNOWN, count)
+        findings = Findings.all_of(Residency.NEVER_SEEN, count)
+        hits = self.counted_hits(place, probe, position)
         if not hits.owners.size:
             return findings
         barriers = self.barriers.of(place[0])
@@ -122,10 +140,19 @@ class History:
         findings.fill(found.owners, judged, nanos)
         return findings
 
+    def first_of(self, place: Place, key: int, position: int) -> Fact:
+        """The same of one block."""
+        if position < self.edge:
+            return _UNKNOWN
+        probe = Probe(np.array([key], np.uint64))
+        if not self.hits(place, probe, 0, position).owners.size:
+            return _NEVER_SEEN
+        return self.as_of(place, probe, position)[0]
+
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
         """Copies that each block surely had before a position."""
         low = np.zeros(keys.size, np.int64)
-        hits = self.counted_hits(place, keys, position)
+        hits = self.counted_hits(place, Probe(keys), position)
         if hits.owners.size:
             found = tally(hits, self.barriers.of(place[0]), position)
             low[found.owners] = np.where(found.barrier < 0, found.low, 0)
@@ -137,23 +164,23 @@ class History:
             return False
         if self.barriers.between(place[0], first, last):
             return True
-        hits = self.hits(place, np.array([key], np.uint64), first, last)
+        hits = self.hits(place, Probe(np.array([key], np.uint64)), first, last)
         return bool((~hits.reported).any())
 
     def located(self, key: int) -> Iterator[tuple[Segment, int]]:
         """Where a block was stored as part of a chain, the last time first."""
-        wanted = np.array([key], np.uint64)
+        wanted = Probe(np.array([key], np.uint64))
         for part in reversed(list(self.parts())):
-            for place, run in part.runs.items():
-                if run.chained and (hits := part.select(place, wanted)) is not None:
-                    for row in hits.rows[::-1].tolist():
-                        if row >= 0:
-                            yield part, row
+            for run in part.runs.values():
+                if run.chained and (rows := run.find(wanted)) is not None:
+                    for code in run.codes[rows[1]][::-1].tolist():
+                        if code & 1:
+                            yield part, code >> 1
 
     def locate(self, key: int) -> tuple[Chains, int] | None:
         """The chains and the row in which a block's place in its chain is known."""
         for part, row in self.located(key):
-            if part.chains.flags_of(part.chains.piece_of(np.array([row])))[0] & PLACED:
+            if int(part.chains.pieces[part.chains.piece_at(row)]["flags"]) & PLACED:
                 return part.chains, row
         return None
 
@@ -180,6 +207,7 @@ class History:
         self.base = Segment((0, position), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.segments.clear()
         self.fresh.clear()
+        self._runs.clear()
         self._held = 0
         if len(self.timeline):
             self.edge_unix_nanos = self.timeline.nanos[-1]
@@ -202,6 +230,7 @@ class History:
         assert whole is not None, "merging ends with a segment"
         place = self.segments.index(group[0])
         self.segments[place : place + len(group)] = [whole]
+        self._runs.clear()
         self.fresh.append(whole)
         self._held += whole.nbytes - sum(segment.nbytes for segment in group)
         yield group
@@ -215,6 +244,7 @@ class History:
         self.edge_unix_nanos = self.timeline.nanos_at(segment.end - 1)
         self.base = base
         del self.segments[0]
+        self._runs.clear()
         self._held -= segment.nbytes
         self.timeline.forget(base.end)
         self.barriers.forget(base.end)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from ..model import Block, Residency
 from .chains import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, PLACED, Chains
 from .events import Keys
+from .filters import Probe
+from .findings import Findings
 from .history import History
 from .segments import Segment
 from .sorting import Flags, Integers
-from .tally import Findings
 
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
@@ -25,18 +27,21 @@ RIVALS_MAX = 32
 SIBLINGS_MAX = 64
 """Chains that a comparison follows back to their beginning, the last stored ones."""
 
+LOOKED_AT, LISTED = 64, 1 << 20
+"""Blocks looked at in one go, where a few are asked for and where all are."""
+
 _KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 
 AsOf = Callable[[Keys, int], Findings]
 
 
 class _Placed(msgspec.Struct, frozen=True, eq=False):
-    """Where the blocks of a chain stand, one entry a block; depth -1 where that is not known."""
+    """Where the first blocks of a chain stand, one entry a block."""
 
     depth: Integers
     own: Keys
     prefix: Keys
-    flags: Integers
+    flags: npt.NDArray[np.uint8]
 
 
 class Kinship:
@@ -53,7 +58,7 @@ class Kinship:
         return None if located is None else self._block(*located)
 
     def _block(self, chains: Chains, row: int) -> Block:
-        piece = int(chains.piece_of(np.array([row]))[0])
+        piece = chains.piece_at(row)
         entry = chains.pieces[piece]
         flags = int(entry["flags"])
         return Block(
@@ -74,26 +79,11 @@ class Kinship:
         for part in self._history.parts():
             if part.begin >= position:
                 break
-            for key in self._children_in(part, parent, position):
-                found.setdefault(key)
+            for keys in _children_in(part, parent, position, LISTED if limit is None else LOOKED_AT):
+                found.update(dict.fromkeys(keys))
                 if limit is not None and len(found) >= limit:
-                    return list(found)
+                    return list(islice(found, limit))
         return list(found)
-
-    def _children_in(self, part: Segment, parent: int | None, position: int) -> Sequence[int]:
-        chains = part.chains
-        if not len(chains):
-            return ()
-        rows = chains.first[chains.begun_under(parent)].astype(np.int64)
-        if parent is not None:
-            rows = np.concatenate((rows, _followers(part, parent)))
-        if not rows.size:
-            return ()
-        pieces = chains.piece_of(rows)
-        placed = (chains.flags_of(pieces) & PLACED) != 0
-        rows = np.sort(rows[placed & (chains.ordinals[pieces] < position)])
-        keys: Sequence[int] = chains.keys[rows].tolist()
-        return keys
 
     # --- the same tokens from block 0 on ------------------------------------------------------
 
@@ -104,18 +94,22 @@ class Kinship:
 
     def like(self, mine: Block, position: int) -> Sequence[Block]:
         """The same for a block of any stream."""
-        if mine.prefix is None:
+        if mine.prefix is None or mine.tokens is None:
             return []
         twins: dict[int, tuple[Chains, int]] = {}
         for part in self._history.parts():
             if part.begin >= position:
                 break
             chains = part.chains
-            rows = chains.with_prefix(mine.prefix)
+            rows = chains.with_prefix(mine.tokens, mine.prefix)
+            if not rows.size:
+                continue
             rows = rows[_usable(chains, rows, position) & (_depths(chains, rows) == mine.depth)]
             for other, row in zip(chains.keys[rows].tolist(), rows.tolist(), strict=True):
                 twins.setdefault(other, (chains, row))
         twins.pop(mine.key, None)
+        if not twins:
+            return []
         last = dict(islice(reversed(twins.items()), TWINS_MAX))
         resident = self._as_of(_column(last), position).are(Residency.RESIDENT)
         found = [self._block(*where) for where, held in zip(last.values(), resident.tolist(), strict=True) if held]
@@ -125,20 +119,24 @@ class Kinship:
         """How many of the first blocks of a chain have a resident other with the same tokens from block 0 on."""
         chain = np.array(keys, np.uint64)
         mine = self._placed(chain)
-        wanted = np.flatnonzero((mine.depth >= 0) & ((mine.flags & HAS_PREFIX) != 0))
-        wanted = wanted[: _leading(wanted)]
+        wanted = np.arange(_leading(_where((mine.flags & _KNOWN) == _KNOWN)))
         if not wanted.size or not position:
             return 0
+        own = Probe(mine.own[wanted])
         owners: list[Integers] = []
         others: list[Keys] = []
         for part in self._history.parts():
             if part.begin >= position:
                 break
-            of, rows = part.chains.with_prefixes(mine.prefix[wanted], RIVALS_MAX)
+            of, rows = part.chains.with_prefixes(own, mine.prefix[wanted], RIVALS_MAX)
+            if not rows.size:
+                continue
             kept = _usable(part.chains, rows, position) & (_depths(part.chains, rows) == mine.depth[of])
             kept &= part.chains.keys[rows] != chain[of]
             owners.append(of[kept])
             others.append(part.chains.keys[rows[kept]])
+        if not others:
+            return 0
         keyed = np.concatenate(others)
         resident = self._as_of(keyed, position).are(Residency.RESIDENT)
         return _leading(np.unique(np.concatenate(owners)[resident]))
@@ -157,8 +155,8 @@ class Kinship:
             return 0
         chain = np.array(keys, np.uint64)
         mine = self._placed(chain)
-        usable = (mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0)
-        count = _leading(np.flatnonzero(usable[1:])) + 1
+        count = _leading(_where((mine.flags[1:] & HAS_OWN) != 0)) + 1
+        own = Probe(mine.own[1:count])
         roots: dict[int, int] = {}
         pairs: list[Integers] = []
         budget = SIBLINGS_MAX
@@ -166,7 +164,9 @@ class Kinship:
             chains = part.chains
             if part.begin >= position or not len(chains) or not budget:
                 continue
-            of, rows = chains.with_own(mine.own[1:count], RIVALS_MAX)
+            of, rows = chains.with_own(own, RIVALS_MAX)
+            if not rows.size:
+                continue
             of = of + 1
             kept = _usable(chains, rows, position) & (_depths(chains, rows) == mine.depth[of])
             kept &= chains.keys[rows] != chain[of]
@@ -206,33 +206,40 @@ class Kinship:
             if found is None:
                 return None
             chains, row = found
-            piece = int(chains.piece_of(np.array([row]))[0])
+            piece = chains.piece_at(row)
             if int(chains.pieces[piece]["depth"]) + row - int(chains.first[piece]) >= above:
                 return None
 
     def _placed(self, keys: Keys) -> _Placed:
-        count = keys.size
-        found = _Placed(
-            np.full(count, -1), np.zeros(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.int64)
+        """The first blocks of a chain, as far as their places are known. Most lie side by side."""
+        found: list[_Placed] = []
+        done = 0
+        while done < keys.size and (located := self._history.locate(int(keys[done]))) is not None:
+            chains, row = located
+            beside = chains.keys[row : row + keys.size - done]
+            same = beside == keys[done : done + beside.size]
+            count = beside.size if same.all() else int(same.argmin())
+            rows = np.arange(row, row + count)
+            flags = chains.flags_of(chains.piece_of(rows))
+            placed = (flags & PLACED) != 0
+            count = count if placed.all() else int(placed.argmin())
+            rows = rows[:count]
+            blank = np.zeros(count, np.uint64)
+            found.append(
+                _Placed(
+                    _depths(chains, rows),
+                    blank if chains.own is None else chains.own[rows],
+                    blank if chains.prefix is None else chains.prefix[rows],
+                    flags[:count],
+                )
+            )
+            done += count
+        return _Placed(
+            np.concatenate([np.zeros(0, np.int64), *(part.depth for part in found)]),
+            np.concatenate([np.zeros(0, np.uint64), *(part.own for part in found)]),
+            np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in found)]),
+            np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in found)]),
         )
-        open_ = np.arange(count)
-        for part in reversed(list(self._history.parts())):
-            for place, run in part.runs.items():
-                hits = part.select(place, keys[open_]) if run.chained and open_.size else None
-                if hits is None:
-                    continue
-                chains = part.chains
-                rows, owners = hits.rows[hits.rows >= 0], open_[hits.owners[hits.rows >= 0]]
-                flags = chains.flags_of(chains.piece_of(rows))
-                kept = (flags & PLACED) != 0
-                rows, owners = rows[kept], owners[kept]
-                found.depth[owners] = _depths(chains, rows)
-                found.flags[owners] = flags[kept]
-                if chains.own is not None and chains.prefix is not None:
-                    found.own[owners] = chains.own[rows]
-                    found.prefix[owners] = chains.prefix[rows]
-            open_ = np.flatnonzero(found.depth < 0)
-        return found
 
 
 def _parent(chains: Chains, piece: int, row: int) -> int | None:
@@ -242,10 +249,23 @@ def _parent(chains: Chains, piece: int, row: int) -> int | None:
     return int(entry["parent"]) if int(entry["flags"]) & HAS_PARENT else None
 
 
+def _children_in(part: Segment, parent: int | None, position: int, step: int) -> Iterator[Sequence[int]]:
+    """The children of a block that one segment knows, in order and some at a time."""
+    chains = part.chains
+    rows = chains.first[chains.begun_under(parent)].astype(np.int64)
+    if parent is not None:
+        rows = np.sort(np.concatenate((rows, _followers(part, parent))))
+    for begin in range(0, rows.size, step):
+        some = rows[begin : begin + step]
+        pieces = chains.piece_of(some)
+        placed = (chains.flags_of(pieces) & PLACED) != 0
+        yield chains.keys[some[placed & (chains.ordinals[pieces] < position)]].tolist()
+
+
 def _followers(part: Segment, key: int) -> Integers:
     """Rows that follow a block inside one event."""
     chains = part.chains
-    wanted = np.array([key], np.uint64)
+    wanted = Probe(np.array([key], np.uint64))
     found = [np.zeros(0, np.int64)]
     for place, run in part.runs.items():
         hits = part.select(place, wanted) if run.chained else None
@@ -268,6 +288,10 @@ def _depths(chains: Chains, rows: Integers) -> Integers:
     pieces = chains.piece_of(rows)
     depths: Integers = chains.pieces["depth"][pieces].astype(np.int64) + rows - chains.first[pieces]
     return depths
+
+
+def _where(flags: Flags) -> Integers:
+    return flags.nonzero()[0]
 
 
 def _leading(ascending: Integers) -> int:

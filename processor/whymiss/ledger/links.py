@@ -99,7 +99,7 @@ class Links:
 
 def link_of(chains: Chains, row: int) -> Link:
     """The link of a placed row."""
-    piece = int(chains.piece_of(np.array([row]))[0])
+    piece = chains.piece_at(row)
     entry = chains.pieces[piece]
     flags = int(entry["flags"])
     assert flags & PLACED, "only a placed block has a link"

@@ -9,34 +9,56 @@ import numpy.typing as npt
 
 from .chains import Chains, digests_of
 from .segments import SPAN_MAX, Place, Run, Segment
-from .sorting import Integers, ordered
+from .sorting import Integers, order_in_steps
 
-FANOUT = 8
+FANOUT = 4
 """Segments of one size that become one of the next."""
 
 SMALLEST = 64
 """Rows below which all segments count as of one size."""
 
-ROWS_MAX = 1 << 19
-"""Rows of the largest segment that is made: sorting one of its columns takes a few milliseconds."""
+ROWS_MAX = 1 << 20
+"""Rows of the largest segment that is made: gathering one of its columns takes a few milliseconds."""
 
 EAGER_ROWS = 1 << 16
 """Rows from which a merged segment is put in order for every question at once."""
 
 
 def mergeable(segments: Sequence[Segment], span_seconds: float) -> Sequence[Segment]:
-    """The youngest neighbours of one size that are due to become one; empty if there are none."""
+    """The neighbours that are due to become one; empty if there are none.
+
+    Time is cut into spans, and no segment reaches over two of them. In the present one neighbours of one size are
+    merged when there are enough of them, in those before it whatever is left.
+    """
     end = len(segments)
+    present = segments[-1].newest // span_seconds if segments else 0.0
     while end:
-        size = _size(segments[end - 1])
+        span, size = segments[end - 1].newest // span_seconds, _size(segments[end - 1])
         begin = end - 1
-        while begin and _size(segments[begin - 1]) == size:
+        while begin and segments[begin - 1].newest // span_seconds == span:
+            if span == present and _size(segments[begin - 1]) != size:
+                break
             begin -= 1
-        group = segments[begin:end][:FANOUT] if end - begin >= FANOUT else []
-        if group and _fit(group, span_seconds):
-            return group
+        group = segments[begin:end]
+        if span < present:
+            for fitting in _fitting(group):
+                return fitting
+        elif len(group) >= FANOUT and _fit(group[:FANOUT]):
+            return group[:FANOUT]
         end = begin
     return []
+
+
+def _fitting(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
+    """Several neighbours that fit into one."""
+    begin = 0
+    while begin < len(segments):
+        end = begin + 1
+        while end < len(segments) and _fit(segments[begin : end + 1]):
+            end += 1
+        if end - begin > 1:
+            yield segments[begin:end]
+        begin = end
 
 
 def _size(segment: Segment) -> int:
@@ -47,7 +69,7 @@ def _size(segment: Segment) -> int:
     return size
 
 
-def _fit(group: Sequence[Segment], span_seconds: float) -> bool:
+def _fit(group: Sequence[Segment]) -> bool:
     if any(segment.due for segment in group):
         return False
     kinds: dict[Place, bool] = {}
@@ -56,11 +78,7 @@ def _fit(group: Sequence[Segment], span_seconds: float) -> bool:
             if (run.codes & 1).any() and kinds.setdefault(place, run.chained) != run.chained:
                 # The publisher began anew with another model in between.
                 return False
-    return (
-        sum(segment.rows for segment in group) <= ROWS_MAX
-        and group[-1].end - group[0].begin < SPAN_MAX
-        and group[-1].newest - group[0].oldest <= span_seconds
-    )
+    return sum(segment.rows for segment in group) <= ROWS_MAX and group[-1].end - group[0].begin < SPAN_MAX
 
 
 def merged(group: Sequence[Segment]) -> Iterator[Segment | None]:
@@ -72,22 +90,32 @@ def merged(group: Sequence[Segment]) -> Iterator[Segment | None]:
     runs: dict[Place, Run] = {}
     for place in dict.fromkeys(place for segment in group for place in segment.runs):
         parts = [
-            (segment, run, int(row))
+            (run, segment.begin - begin, int(row))
             for segment, row in zip(group, rows, strict=False)
             if (run := segment.runs.get(place))
         ]
-        keys = np.concatenate([run.keys for _, run, _ in parts])
-        codes = np.concatenate([_moved(run, segment.begin - begin, row) for segment, run, row in parts])
-        yield None
-        order, keys = ordered(keys)
-        yield None
-        chained = any(run.chained for _, run, _ in parts)
-        runs[place] = Run(keys, codes[order], chained)
-        yield None
+        for run in _one(parts):
+            if run is None:
+                yield None
+            else:
+                runs[place] = run
     if len(chains) >= EAGER_ROWS:
         for _ in chains.put_in_order():
             yield None
     yield Segment((begin, group[-1].end), runs, chains, times=(group[0].oldest, group[-1].newest))
+
+
+def _one(parts: Sequence[tuple[Run, int, int]]) -> Iterator[Run | None]:
+    """One run of several with what their ordinals and rows grow by."""
+    keys = np.concatenate([run.keys for run, _, _ in parts])
+    yield None
+    for order in order_in_steps(keys):
+        yield None
+        if order is not None:
+            keys = keys[order]
+            yield None
+            codes = np.concatenate([_moved(run, ordinals, rows) for run, ordinals, rows in parts])
+            yield Run(keys, codes[order], chained=any(run.chained for run, _, _ in parts))
 
 
 def _moved(run: Run, ordinals: int, rows: int) -> npt.NDArray[np.uint32] | Integers:

@@ -18,13 +18,14 @@ from ..model import Block, Coverage, GroupSpec, Hole, Removal, Store, StreamId, 
 from .barriers import Barrier
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch
+from .filters import Probe
+from .findings import Answers, Findings
 from .groups import Groups
 from .history import History
 from .intake import Intake
 from .kinship import Kinship
 from .segments import Place
 from .stores import stores
-from .tally import Findings
 
 PENDING_ROWS = 8192
 """Operations noted before they are laid out."""
@@ -162,14 +163,19 @@ class StreamRecord:
         """The position after the first batch published later than a time, or ``None`` before it came."""
         return self.history.timeline.confirmed_position(unix_nanos)
 
-    def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> Findings:
+    def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> Answers:
         """What the record says of each key before event ordinal ``position``."""
         self.settle()
         place: Place = (tier, self.groups_known.dense if group is None else group)
-        return self.history.as_of(place, np.array(keys, np.uint64), position)
+
+        return Answers(
+            lambda: self.history.first_of(place, keys[0], position),
+            lambda: self.history.as_of(place, Probe(np.array(keys, np.uint64)), position),
+            len(keys),
+        )
 
     def _dense_as_of(self, keys: Keys, position: int) -> Findings:
-        return self.history.as_of((Tier.DEVICE, self.groups_known.dense), keys, position)
+        return self.history.as_of((Tier.DEVICE, self.groups_known.dense), Probe(keys), position)
 
     def touched(self, key: int, first: int, last: int) -> bool:
         """Whether any event in ``[first, last)`` concerned the key on the device."""

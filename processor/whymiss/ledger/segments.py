@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..model import Tier
 from .chains import REPORTED, Chains
 from .events import Keys
+from .filters import Filter, Probe
 from .sorting import NO_INTEGERS, Flags, Integers, ordered, ranges_of
 
 Place: TypeAlias = tuple[Tier, int]
@@ -25,21 +26,48 @@ SPAN_MAX = 1 << 30
 """Ordinals that one segment can span: twice an offset must fit into 32 bits."""
 
 
-class Run(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Operations of one place, sorted by key and in order of events inside a key.
+class Run:
+    """Operations of one place, sorted by key and in order of events inside a key. Immutable.
 
     A code is twice a chain row plus one for a store of a chained place, and else twice an ordinal's
     offset, plus one for a store.
     """
 
-    keys: Keys
-    codes: npt.NDArray[np.uint32] | Integers
-    chained: bool
+    __slots__ = ("chained", "codes", "filter", "keys")
+
+    def __init__(self, keys: Keys, codes: npt.NDArray[np.uint32] | Integers, *, chained: bool) -> None:
+        self.keys = keys
+        self.codes = codes
+        self.chained = chained
+        self.filter = Filter(keys)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        return self.keys.nbytes + self.codes.nbytes
+        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes
+
+    def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
+        """For blocks that it names: which ones, repeated for each row, and the rows."""
+        if probe.values.size == 1:
+            return self._find_one(probe)
+        passing = self.filter.passing(probe)
+        if not passing.size:
+            return None
+        found = ranges_of(self.keys, probe.values[passing])
+        return None if found is None else (passing[found[0]], found[1])
+
+    def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
+        if not self.filter.may_hold(probe.first):
+            return None
+        value, keys = probe.values[0], self.keys
+        begin = int(keys.searchsorted(value))
+        if begin == keys.size or keys[begin] != value:
+            return None
+        end = int(keys[begin : begin + 8].searchsorted(value, "right")) + begin
+        if end == begin + 8:
+            end = int(keys.searchsorted(value, "right"))
+        rows = np.arange(begin, end)
+        return np.zeros_like(rows), rows
 
 
 class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -91,15 +119,13 @@ class Segment:
         held = 0 if stamps is None else stamps[0].nbytes + stamps[1].nbytes
         self.nbytes = held + chains.nbytes + sum(run.nbytes for run in runs.values())
 
-    def select(self, place: Place, keys: Keys) -> Hits | None:
+    def select(self, place: Place, probe: Probe) -> Hits | None:
         """The operations of a place on some blocks; ``None`` where there are none."""
         run = self.runs.get(place)
-        if run is None:
+        found = None if run is None else run.find(probe)
+        if run is None or found is None:
             return None
-        owners, rows = ranges_of(run.keys, keys)
-        if not owners.size:
-            return None
-        return self.described(run, owners, run.codes[rows].astype(np.int64))
+        return self.described(run, found[0], run.codes[found[1]].astype(np.int64))
 
     def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
         """What the codes of some rows of a run mean."""
@@ -119,4 +145,17 @@ def run_of(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, cha
     column = keys[0] if len(keys) == 1 else np.concatenate(keys)
     order, found = ordered(column)
     coded = codes[0] if len(codes) == 1 else np.concatenate(codes)
-    return Run(found, coded[order], chained)
+    return Run(found, coded[order], chained=chained)
+
+
+def joined(found: Sequence[Hits]) -> Hits:
+    """Several hits, one after the other."""
+    if len(found) == 1:
+        return found[0]
+    return Hits(
+        np.concatenate([hits.owners for hits in found]),
+        np.concatenate([hits.ordinals for hits in found]),
+        np.concatenate([hits.stores for hits in found]),
+        np.concatenate([hits.rows for hits in found]),
+        np.concatenate([hits.reported for hits in found]),
+    )

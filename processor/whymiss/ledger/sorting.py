@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +17,9 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 NO_INTEGERS: Integers = np.zeros(0, np.int64)
 
+
+STEP_BITS = 18
+"""Rows that are put in order in one step, as a power of two."""
 
 _COUNTED = np.arange(1 << 19, dtype=np.uint64)
 
@@ -48,16 +52,30 @@ def ordered(values: Keys) -> tuple[Rows, Keys]:
     return order, found
 
 
-def ranges_of(ordered: Keys, needles: Keys) -> tuple[Integers, Integers]:
+def order_in_steps(values: Keys) -> Iterator[Rows | None]:
+    """The same order, found in steps of a bounded size: ``None`` after each, the order at the end."""
+    slices = 1 << max(0, (values.size - 1) >> STEP_BITS).bit_length()
+    if slices == 1:
+        yield order_of(values)
+        return
+    highest = (values >> np.uint64(65 - slices.bit_length())).astype(np.uint16)
+    yield None
+    found: list[Rows] = []
+    for number in range(slices):
+        rows = np.flatnonzero(highest == number)
+        found.append(rows[order_of(values[rows])].astype(np.uint32))
+        yield None
+    yield np.concatenate(found)
+
+
+def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
     """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
-    first = ordered.searchsorted(needles)
-    inside = np.flatnonzero(first < ordered.size)
-    hits = inside[ordered[first[inside]] == needles[inside]]
+    first = column.searchsorted(needles)
+    hits = (column.take(first, mode="clip") == needles).nonzero()[0]
     if not hits.size:
-        return NO_INTEGERS, NO_INTEGERS
+        return None
     begin = first[hits]
-    counts = ordered.searchsorted(needles[hits], "right") - begin
-    return spread(hits, begin, counts)
+    return spread(hits, begin, column.searchsorted(needles[hits], "right") - begin)
 
 
 def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:

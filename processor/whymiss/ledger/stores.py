@@ -9,7 +9,7 @@ import numpy as np
 
 from ..model import Store, Tier
 from .chains import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED, Chains
-from .events import Keys
+from .filters import Probe
 from .history import History
 from .segments import Segment
 from .sorting import Flags, Integers
@@ -79,9 +79,9 @@ def _tails(history: History, told: Sequence[_Told]) -> Sequence[int | None]:
     with_parent = [index for index, one in enumerate(told) if one.parent is not None]
     if not with_parent:
         return [None] * len(told)
-    wanted: Keys = np.array([told[index].parent for index in with_parent], np.uint64)
+    wanted = Probe(np.array([told[index].parent for index in with_parent], np.uint64))
     before = np.array([told[index].ordinal for index in with_parent])
-    latest = np.full(wanted.size, -1)
+    latest = np.full(before.size, -1)
     for part in history.parts():
         if part.begin >= int(before[-1]):
             break

@@ -10,14 +10,11 @@ if M is zero and there was no hole, else unknown.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import overload
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Fact, Removal, Residency
+from ..model import Removal, Residency
 from .barriers import BarrierColumns, Effect
 from .segments import Hits
 from .sorting import Flags, Integers
@@ -105,67 +102,6 @@ class Judgement(msgspec.Struct, frozen=True, eq=False, gc=False):
     removals: Codes
     ordinals: Integers
     at_barrier: Flags
-
-
-class Findings(Sequence[Fact]):
-    """What a record says of many blocks: a sequence of facts that are made when they are looked at."""
-
-    __slots__ = ("_nanos", "_ordinals", "_removals", "_states")
-
-    def __init__(self, states: Codes, removals: Codes, ordinals: Integers, nanos: Integers) -> None:
-        self._states = states
-        self._removals = removals
-        self._ordinals = ordinals
-        self._nanos = nanos
-
-    @classmethod
-    def all_of(cls, state: Residency, count: int) -> Findings:
-        """The same of all, without a time."""
-        removals = np.full(count, -1, np.int8)
-        return cls(np.full(count, STATES.index(state), np.int8), removals, np.full(count, -1), np.full(count, -1))
-
-    def __len__(self) -> int:
-        return self._states.size
-
-    @overload
-    def __getitem__(self, index: int) -> Fact: ...
-    @overload
-    def __getitem__(self, index: slice[int | None, int | None, int | None]) -> Findings: ...
-    def __getitem__(self, index: int | slice[int | None, int | None, int | None]) -> Fact | Findings:
-        if isinstance(index, slice):
-            return Findings(self._states[index], self._removals[index], self._ordinals[index], self._nanos[index])
-        ordinal, removal = int(self._ordinals[index]), int(self._removals[index])
-        return Fact(
-            state=STATES[self._states[index]],
-            at_unix_nanos=None if ordinal < 0 else int(self._nanos[index]),
-            removal=None if removal < 0 else REMOVALS[removal],
-            ordinal=None if ordinal < 0 else ordinal,
-        )
-
-    def __iter__(self) -> Iterator[Fact]:
-        return (self[index] for index in range(len(self)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def fill(self, owners: Integers, judged: Judgement, nanos: Integers) -> None:
-        """Say it of some of the blocks."""
-        self._states[owners] = judged.states
-        self._removals[owners] = judged.removals
-        self._ordinals[owners] = judged.ordinals
-        self._nanos[owners] = nanos
-
-    def leading(self, states: Collection[Residency]) -> int:
-        """How many of the first blocks are in one of these states."""
-        wrong = ~np.isin(self._states, [STATES.index(state) for state in states])
-        return int(wrong.argmax()) if wrong.any() else len(self)
-
-    def are(self, state: Residency) -> Flags:
-        """Which of the blocks are in a state."""
-        found: Flags = self._states == STATES.index(state)
-        return found
 
 
 def judge(found: Tally, hits: Hits, barriers: BarrierColumns) -> Judgement:

@@ -14,7 +14,7 @@ from .segments import Segment
 LATE_SECONDS = 300.0
 """Kept beyond the window: a span arrives when its request has ended, and is judged later still."""
 
-PARTS = 8
+PARTS = 4
 """A segment covers at most this part of the window, so that time passes in steps of it."""
 
 AT_ONCE_ROWS = 1 << 15

@@ -1,0 +1,134 @@
+"""What a record says of many blocks, as facts that are made when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import TypeAlias, overload
+
+import numpy as np
+
+from ..model import Fact, Residency
+from .sorting import Flags, Integers
+from .tally import REMOVALS, STATES, Codes, Judgement
+
+_Slice: TypeAlias = "slice[int | None, int | None, int | None]"
+
+
+class Findings(Sequence[Fact]):
+    """What a record says of many blocks: a sequence of facts that are made when they are looked at."""
+
+    __slots__ = ("_nanos", "_ordinals", "_removals", "_states")
+
+    def __init__(self, states: Codes, removals: Codes, ordinals: Integers, nanos: Integers) -> None:
+        self._states = states
+        self._removals = removals
+        self._ordinals = ordinals
+        self._nanos = nanos
+
+    @classmethod
+    def all_of(cls, state: Residency, count: int) -> Findings:
+        """The same of all, without a time."""
+        removals = np.full(count, -1, np.int8)
+        return cls(np.full(count, STATES.index(state), np.int8), removals, np.full(count, -1), np.full(count, -1))
+
+    def __len__(self) -> int:
+        return self._states.size
+
+    @overload
+    def __getitem__(self, index: int) -> Fact: ...
+    @overload
+    def __getitem__(self, index: _Slice) -> Findings: ...
+    def __getitem__(self, index: int | _Slice) -> Fact | Findings:
+        if isinstance(index, slice):
+            return Findings(self._states[index], self._removals[index], self._ordinals[index], self._nanos[index])
+        ordinal, removal = int(self._ordinals[index]), int(self._removals[index])
+        return Fact(
+            state=STATES[self._states[index]],
+            at_unix_nanos=None if ordinal < 0 else int(self._nanos[index]),
+            removal=None if removal < 0 else REMOVALS[removal],
+            ordinal=None if ordinal < 0 else ordinal,
+        )
+
+    def __iter__(self) -> Iterator[Fact]:
+        columns = (column.tolist() for column in (self._states, self._removals, self._ordinals, self._nanos))
+        for state, removal, ordinal, nanos in zip(*columns, strict=True):
+            if ordinal < 0:
+                yield Fact(state=STATES[state])
+            else:
+                how = None if removal < 0 else REMOVALS[removal]
+                yield Fact(state=STATES[state], at_unix_nanos=nanos, removal=how, ordinal=ordinal)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def fill(self, owners: Integers, judged: Judgement, nanos: Integers) -> None:
+        """Say it of some of the blocks."""
+        self._states[owners] = judged.states
+        self._removals[owners] = judged.removals
+        self._ordinals[owners] = judged.ordinals
+        self._nanos[owners] = nanos
+
+    def leading(self, states: Collection[Residency]) -> int:
+        """How many of the first blocks are in one of these states."""
+        wrong = ~np.isin(self._states, [STATES.index(state) for state in states])
+        return int(wrong.argmax()) if wrong.any() else len(self)
+
+    def are(self, state: Residency) -> Flags:
+        """Which of the blocks are in a state."""
+        found: Flags = self._states == STATES.index(state)
+        return found
+
+
+class Answers(Sequence[Fact]):
+    """The findings on a chain, of which most often only the first is looked at.
+
+    They are of the moment of the first look: do not keep them while the record grows.
+    """
+
+    __slots__ = ("_all", "_count", "_find", "_first", "_head")
+
+    def __init__(self, first: Callable[[], Fact], whole: Callable[[], Findings], count: int) -> None:
+        self._first = first
+        self._find = whole
+        self._count = count
+        self._head: Fact | None = None
+        self._all: Findings | None = None
+
+    def _whole(self) -> Findings:
+        if self._all is None:
+            self._all = self._find()
+        return self._all
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Fact: ...
+    @overload
+    def __getitem__(self, index: _Slice) -> Findings: ...
+    def __getitem__(self, index: int | _Slice) -> Fact | Findings:
+        if index == 0 and self._all is None and self._count:
+            if self._head is None:
+                self._head = self._first()
+            return self._head
+        return self._whole()[index]
+
+    def __iter__(self) -> Iterator[Fact]:
+        if self._count:
+            yield self[0]
+        if self._count > 1:
+            yield from islice(self._whole(), 1, None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def leading(self, states: Collection[Residency]) -> int:
+        """How many of the first blocks are in one of these states."""
+        if not self._count or self[0].state not in states:
+            return 0
+        return self._whole().leading(states)

@@ -1,0 +1,75 @@
+"""Finding the rows of a column by value, where the column itself stands in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .events import Keys
+from .sorting import NO_INTEGERS, Integers, Rows, order_in_steps, spread
+
+ROWS_A_SLICE = 4
+"""Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
+
+CROWDED = 256
+"""Rows in one slice from which it is halved instead."""
+
+
+class Index:
+    """The rows in the order of their values, and where in it each slice of the values' range begins."""
+
+    __slots__ = ("_rows", "_shift", "_starts")
+
+    def __init__(self, column: Keys, rows: Rows) -> None:
+        bits = max(0, (column.size - 1).bit_length() - ROWS_A_SLICE)
+        self._rows = rows
+        self._shift = np.uint64(64 - bits)
+        slices = (column >> self._shift).astype(np.int64) if bits else np.zeros(column.size, np.int64)
+        counts = np.bincount(slices, minlength=1 << bits)
+        self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
+
+    @classmethod
+    def in_steps(cls, column: Keys) -> Iterator[Index | None]:
+        """Make one in steps of a bounded size: ``None`` after each, the index at the end."""
+        for rows in order_in_steps(column):
+            yield None
+            if rows is not None:
+                yield cls(column, rows)
+
+    def find(self, column: Keys, values: Keys, limit: int) -> tuple[Integers, Integers]:
+        """Which value, and the last ``limit`` rows that have it, for each of some values."""
+        slices = (values >> self._shift).astype(np.int64) if self._starts.size > 2 else np.zeros(values.size, np.int64)
+        begin = self._starts[slices].astype(np.int64)
+        counts = self._starts[slices + 1] - begin
+        crowded = (counts > CROWDED).nonzero()[0]
+        for number in crowded.tolist():
+            first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
+            begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
+        owners, at = spread(np.arange(values.size), begin, counts)
+        rows = self._rows[at]
+        hits = (column[rows] == values[owners]).nonzero()[0]
+        if not hits.size:
+            return NO_INTEGERS, NO_INTEGERS
+        owners, found = owners[hits], rows[hits].astype(np.int64)
+        if hits.size > limit:
+            # Rank of each row among those of its value, from the last one back.
+            ends = owners.searchsorted(owners, "right")
+            kept = ends - np.arange(owners.size) <= limit
+            owners, found = owners[kept], found[kept]
+        return owners, found
+
+    def _halved(self, column: Keys, value: np.uint64, begin: int, end: int) -> tuple[int, int]:
+        """Where the rows with a value begin and end, between two places of the order."""
+        bounds = []
+        for after in (False, True):
+            low, high = begin, end
+            while low < high:
+                middle = (low + high) // 2
+                there = column[self._rows[middle]]
+                if there < value or (after and there == value):
+                    low = middle + 1
+                else:
+                    high = middle
+            bounds.append(low)
+        return bounds[0], bounds[1]
