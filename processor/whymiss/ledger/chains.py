@@ -41,6 +41,9 @@ HAS_PARENT, HAS_OWN, HAS_PREFIX, HAS_EXTRAS, PLACED, REPORTED, CONTINUES, TAIL =
 UNPLACED, UNLISTED = -1, -2
 """Depths of a chain whose parent is not known, and of blocks that are not said to be a chain."""
 
+OWN_OCTAVE = -1
+"""Own digests get half as many bits of their filter as keys: they are asked about less."""
+
 SEARCHED_FROM = 4096
 """Rows from which a column is put in order to be searched; fewer are scanned."""
 
@@ -54,15 +57,21 @@ class Chains:
     )
 
     def __init__(
-        self, keys: Keys, digests: tuple[Keys, Keys] | None, first: Rows, ordinals: Integers, pieces: Pieces
+        self,
+        keys: Keys,
+        digests: tuple[Keys, Keys, Filter] | None,
+        first: Rows,
+        ordinals: Integers,
+        pieces: Pieces,
     ) -> None:
+        """``digests`` are those of own tokens and of all from block 0 on, and the filter of the former."""
         self.keys = keys
         self.own: Keys | None = None if digests is None else digests[0]
         self.prefix: Keys | None = None if digests is None else digests[1]
         self.first = first
         self.ordinals = ordinals
         self.pieces = pieces
-        self._own_filter = None if self.own is None else Filter(self.own, -1)
+        self._own_filter = None if digests is None else digests[2]
         self._by_own: Index | None = None
         self._by_prefix: Index | None = None
         self._by_parent: tuple[Keys, Rows] | None = None
@@ -175,14 +184,27 @@ def _nothing() -> tuple[Integers, Integers]:
     return none, none
 
 
-def digests_of(parts: Sequence[Chains]) -> tuple[Keys, Keys] | None:
-    """The digests of several chains' rows, one after the other."""
+def filter_of(own: Keys) -> Filter:
+    """The filter of a column of own digests."""
+    return Filter.of(own, OWN_OCTAVE)
+
+
+def digests_in_steps(
+    parts: Sequence[Chains], rows: Integers | None = None
+) -> Iterator[tuple[Keys, Keys, Filter] | None]:
+    """The digests of several chains' rows, or of some of them, one after the other: ``None`` until they are there.
+
+    Ends without them where there are none.
+    """
     if all(part.own is None for part in parts):
-        return None
-    blank = [np.zeros(len(part), np.uint64) for part in parts]
-    return (
-        np.concatenate([zeros if part.own is None else part.own for part, zeros in zip(parts, blank, strict=True)]),
-        np.concatenate(
-            [zeros if part.prefix is None else part.prefix for part, zeros in zip(parts, blank, strict=True)]
-        ),
-    )
+        return
+    columns: list[Keys] = []
+    for digests in ([part.own for part in parts], [part.prefix for part in parts]):
+        whole = np.concatenate(
+            [np.zeros(len(part), np.uint64) if one is None else one for part, one in zip(parts, digests, strict=True)]
+        )
+        yield None
+        columns.append(whole if rows is None else whole[rows])
+        yield None
+    for made in Filter.in_steps(columns[0], OWN_OCTAVE):
+        yield None if made is None else (columns[0], columns[1], made)

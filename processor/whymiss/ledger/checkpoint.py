@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
 from .barriers import Barrier
-from .chains import PIECE, Chains
+from .chains import PIECE, Chains, filter_of
 from .digests import Digester
 from .events import Keys
 from .fleet import Ledger
@@ -291,9 +291,10 @@ def _packed(segment: Segment, now: float) -> _Segment:
 
 def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
     try:
+        own, prefix = (None, None) if packed.digests is None else map(_keys, packed.digests)
         chains = Chains(
             _keys(packed.keys),
-            None if packed.digests is None else (_keys(packed.digests[0]), _keys(packed.digests[1])),
+            None if own is None or prefix is None else (own, prefix, filter_of(own)),
             np.frombuffer(packed.first, np.uint32),
             _integers(packed.ordinals),
             np.frombuffer(packed.pieces, PIECE),

@@ -70,7 +70,7 @@ class Digester:
         end = begin + own.size
         if end > self._of_depth.size:
             self._of_depth = self._draw(b"depths", 1 << (end - 1).bit_length())
-        prefixes: Keys = np.cumsum(own * self._of_depth[begin:end])
+        prefixes: Keys = (own * self._of_depth[begin:end]).cumsum()
         prefixes += np.uint64(parent)
         return prefixes
 

@@ -6,12 +6,14 @@ slice. Numbers that are spread evenly, as hashes are, pass wrongly as often as b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from .events import Keys
-from .sorting import Integers
+from .sorting import STEP_BITS, Integers
 
 Places: TypeAlias = tuple[Integers, Keys]
 
@@ -42,14 +44,32 @@ class Filter:
 
     __slots__ = ("_bytes", "_view")
 
-    def __init__(self, values: Keys, octave: int = 0) -> None:
-        """Of 8 to 16 bits a number, or twice as many for each further ``octave``."""
+    def __init__(self, content: npt.NDArray[np.uint8]) -> None:
+        self._bytes = content
+        self._view = content.data
+
+    @classmethod
+    def of(cls, values: Keys, octave: int = 0) -> Filter:
+        """The filter of a column, with 8 to 16 bits a number, or twice as many for each further ``octave``."""
+        *_, content = cls._made(values, octave)
+        return cls(content)
+
+    @classmethod
+    def in_steps(cls, values: Keys, octave: int = 0) -> Iterator[Filter | None]:
+        """Make one in steps of a bounded size: ``None`` after each, the filter at the end."""
+        for content in cls._made(values, octave):
+            yield cls(content) if content.size else None
+
+    @staticmethod
+    def _made(values: Keys, octave: int) -> Iterator[npt.NDArray[np.uint8]]:
         # Powers of two, so that most columns share a size.
         size = max(1, 1 << max(0, (values.size - 1).bit_length() + octave))
         bits = np.zeros(8 * size, np.bool_)
-        bits[((values >> np.uint64(32)) * np.uint64(8 * size)) >> np.uint64(32)] = True
-        self._bytes = np.packbits(bits)
-        self._view = self._bytes.data
+        for begin in range(0, values.size, 1 << STEP_BITS):
+            some = values[begin : begin + (1 << STEP_BITS)]
+            bits[((some >> np.uint64(32)) * np.uint64(8 * size)) >> np.uint64(32)] = True
+            yield bits[:0].view(np.uint8)
+        yield np.packbits(bits)
 
     @property
     def nbytes(self) -> int:

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..model import Tier
 from .barriers import BarrierColumns
-from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_of
+from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
 from .events import Keys
+from .filters import Filter
 from .segments import Hits, Place, Run, Segment, joined
 from .sorting import Flags, Integers, ordered
 from .tally import tally
@@ -164,11 +165,13 @@ def _remaining(older: Chains, newer: Chains, held: Flags) -> Iterator[Chains | N
     begun = np.flatnonzero(~follows | np.concatenate((np.ones(1, np.bool_), piece[1:] != piece[:-1])))
     cut = _cut(pieces, (first, piece), rows, begun, keys)
     yield None
-    digests = digests_of((older, newer))
-    yield None
+    found: tuple[Keys, Keys, Filter] | None = None
+    for digests in digests_in_steps((older, newer), rows):
+        yield None
+        found = digests or found
     yield Chains(
         keys[rows],
-        None if digests is None else (digests[0][rows], digests[1][rows]),
+        found,
         begun.astype(np.uint32),
         ordinals[piece[begun]],
         cut,

@@ -214,13 +214,25 @@ class History:
         self.timeline.forget(position)
         self.barriers.forget(position)
 
-    def upkeep(self, span_seconds: float) -> Upkeep | None:
-        """What there is to do; ``None`` if nothing. Segments are merged that lie within ``span_seconds``."""
-        if self.segments and self.segments[0].due:
-            oldest = self.segments[0]
-            return Upkeep(self.base.rows + oldest.rows, self._fold(oldest), expires=True)
-        group = mergeable(self.segments, span_seconds)
-        return Upkeep(sum(segment.rows for segment in group), self._merge(group), expires=False) if group else None
+    def upkeep(self, span_seconds: float, rows_max: int | None = None) -> Upkeep | None:
+        """What there is to do, of no more than ``rows_max`` rows; ``None`` if nothing.
+
+        No segment that is merged reaches over a multiple of ``span_seconds``. Nothing large may be begun while
+        something large is under way.
+        """
+        oldest = self.segments[0] if self.segments else None
+        if oldest is not None and oldest.due and not oldest.busy:
+            rows = self.base.rows + oldest.rows
+            if rows_max is None or rows <= rows_max:
+                oldest.busy = True
+                return Upkeep(rows, self._fold(oldest), expires=True)
+        for group in mergeable(self.segments, span_seconds):
+            rows = sum(segment.rows for segment in group)
+            if rows_max is None or rows <= rows_max:
+                for segment in group:
+                    segment.busy = True
+                return Upkeep(rows, self._merge(group), expires=False)
+        return None
 
     def _merge(self, group: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
         whole: Segment | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .events import Keys
-from .sorting import NO_INTEGERS, Integers, Rows, order_in_steps, spread
+from .sorting import NO_INTEGERS, Integers, Rows, order_slices, spread
 
 ROWS_A_SLICE = 4
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
@@ -21,21 +21,25 @@ class Index:
 
     __slots__ = ("_rows", "_shift", "_starts")
 
-    def __init__(self, column: Keys, rows: Rows) -> None:
-        bits = max(0, (column.size - 1).bit_length() - ROWS_A_SLICE)
+    def __init__(self, column: Keys, rows: Rows, counts: Integers | None = None) -> None:
+        bits = _bits(column)
         self._rows = rows
         self._shift = np.uint64(64 - bits)
-        slices = (column >> self._shift).astype(np.int64) if bits else np.zeros(column.size, np.int64)
-        counts = np.bincount(slices, minlength=1 << bits)
+        if counts is None:
+            counts = _counts(column, bits)
         self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
 
     @classmethod
     def in_steps(cls, column: Keys) -> Iterator[Index | None]:
         """Make one in steps of a bounded size: ``None`` after each, the index at the end."""
-        for rows in order_in_steps(column):
+        bits = _bits(column)
+        counts = np.zeros(1 << bits, np.int64)
+        rows: list[Rows] = []
+        for some in order_slices(column):
+            rows.append(some)
+            counts += _counts(column[some], bits)
             yield None
-            if rows is not None:
-                yield cls(column, rows)
+        yield cls(column, np.concatenate(rows), counts)
 
     def find(self, column: Keys, values: Keys, limit: int) -> tuple[Integers, Integers]:
         """Which value, and the last ``limit`` rows that have it, for each of some values."""
@@ -73,3 +77,13 @@ class Index:
                     high = middle
             bounds.append(low)
         return bounds[0], bounds[1]
+
+
+def _bits(column: Keys) -> int:
+    return max(0, (column.size - 1).bit_length() - ROWS_A_SLICE)
+
+
+def _counts(values: Keys, bits: int) -> Integers:
+    """How many values lie in each slice."""
+    slices = (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
+    return np.bincount(slices, minlength=1 << bits)

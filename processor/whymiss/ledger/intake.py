@@ -27,6 +27,7 @@ from .chains import (
     UNLISTED,
     UNPLACED,
     Chains,
+    filter_of,
 )
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Stored
@@ -112,9 +113,13 @@ class Intake:
     def _chains(self) -> Chains:
         if not self._first:
             return no_chains()
+        digests = None
+        if self._has_own:
+            own = _column(self._own, self._keys)
+            digests = own, _column(self._prefix, self._keys), filter_of(own)
         return Chains(
             np.concatenate(self._keys),
-            (_column(self._own, self._keys), _column(self._prefix, self._keys)) if self._has_own else None,
+            digests,
             np.array(self._first, np.uint32),
             np.array(self._ordinals, np.int64),
             np.array(self._pieces, PIECE),

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .chains import Chains, digests_of
+from .chains import Chains, digests_in_steps
+from .events import Keys
+from .filters import Filter
 from .segments import SPAN_MAX, Place, Run, Segment
-from .sorting import Integers, order_in_steps
+from .sorting import Integers, order_slices
 
-FANOUT = 4
+FANOUT = 8
 """Segments of one size that become one of the next."""
 
 SMALLEST = 64
@@ -24,8 +26,8 @@ EAGER_ROWS = 1 << 16
 """Rows from which a merged segment is put in order for every question at once."""
 
 
-def mergeable(segments: Sequence[Segment], span_seconds: float) -> Sequence[Segment]:
-    """The neighbours that are due to become one; empty if there are none.
+def mergeable(segments: Sequence[Segment], span_seconds: float) -> Iterator[Sequence[Segment]]:
+    """The neighbours that are due to become one, the youngest first.
 
     Time is cut into spans, and no segment reaches over two of them. In the present one neighbours of one size are
     merged when there are enough of them, in those before it whatever is left.
@@ -41,12 +43,10 @@ def mergeable(segments: Sequence[Segment], span_seconds: float) -> Sequence[Segm
             begin -= 1
         group = segments[begin:end]
         if span < present:
-            for fitting in _fitting(group):
-                return fitting
+            yield from _fitting(group)
         elif len(group) >= FANOUT and _fit(group[:FANOUT]):
-            return group[:FANOUT]
+            yield group[:FANOUT]
         end = begin
-    return []
 
 
 def _fitting(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
@@ -70,7 +70,7 @@ def _size(segment: Segment) -> int:
 
 
 def _fit(group: Sequence[Segment]) -> bool:
-    if any(segment.due for segment in group):
+    if any(segment.due or segment.busy for segment in group):
         return False
     kinds: dict[Place, bool] = {}
     for segment in group:
@@ -85,8 +85,10 @@ def merged(group: Sequence[Segment]) -> Iterator[Segment | None]:
     """Merge neighbours: ``None`` after each step, the merged segment at the end."""
     begin = group[0].begin
     rows = np.array([0, *(len(segment.chains) for segment in group)]).cumsum()
-    chains = _joined([segment.chains for segment in group], rows)
-    yield None
+    chains = group[0].chains
+    for joined in _joined([segment.chains for segment in group], rows):
+        yield None
+        chains = joined or chains
     runs: dict[Place, Run] = {}
     for place in dict.fromkeys(place for segment in group for place in segment.runs):
         parts = [
@@ -95,9 +97,8 @@ def merged(group: Sequence[Segment]) -> Iterator[Segment | None]:
             if (run := segment.runs.get(place))
         ]
         for run in _one(parts):
-            if run is None:
-                yield None
-            else:
+            yield None
+            if run is not None:
                 runs[place] = run
     if len(chains) >= EAGER_ROWS:
         for _ in chains.put_in_order():
@@ -109,13 +110,21 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Iterator[Run | None]:
     """One run of several with what their ordinals and rows grow by."""
     keys = np.concatenate([run.keys for run, _, _ in parts])
     yield None
-    for order in order_in_steps(keys):
+    codes = np.concatenate([_moved(run, ordinals, rows) for run, ordinals, rows in parts])
+    yield None
+    sorted_keys, sorted_codes = np.empty_like(keys), np.empty_like(codes)
+    begin = 0
+    for rows in order_slices(keys):
+        end = begin + rows.size
+        sorted_keys[begin:end], sorted_codes[begin:end] = keys[rows], codes[rows]
+        begin = end
         yield None
-        if order is not None:
-            keys = keys[order]
+    for passing in Filter.in_steps(sorted_keys):
+        if passing is None:
             yield None
-            codes = np.concatenate([_moved(run, ordinals, rows) for run, ordinals, rows in parts])
-            yield Run(keys, codes[order], chained=any(run.chained for run, _, _ in parts))
+        else:
+            chained = any(run.chained for run, _, _ in parts)
+            yield Run(sorted_keys, sorted_codes, chained=chained, passing=passing)
 
 
 def _moved(run: Run, ordinals: int, rows: int) -> npt.NDArray[np.uint32] | Integers:
@@ -127,10 +136,14 @@ def _moved(run: Run, ordinals: int, rows: int) -> npt.NDArray[np.uint32] | Integ
     return run.codes + np.where(run.codes & 1, np.uint32(2 * rows), np.uint32(2 * ordinals))
 
 
-def _joined(parts: Sequence[Chains], rows: Integers) -> Chains:
-    return Chains(
+def _joined(parts: Sequence[Chains], rows: Integers) -> Iterator[Chains | None]:
+    found: tuple[Keys, Keys, Filter] | None = None
+    for digests in digests_in_steps(parts):
+        yield None
+        found = digests or found
+    yield Chains(
         np.concatenate([part.keys for part in parts]),
-        digests_of(parts),
+        found,
         np.concatenate([part.first + np.uint32(row) for part, row in zip(parts, rows, strict=False)]),
         np.concatenate([part.ordinals for part in parts]),
         np.concatenate([part.pieces for part in parts]),

@@ -27,7 +27,7 @@ from .kinship import Kinship
 from .segments import Place
 from .stores import stores
 
-PENDING_ROWS = 8192
+PENDING_ROWS = 4096
 """Operations noted before they are laid out."""
 
 PENDING_BATCHES = 512

@@ -35,11 +35,13 @@ class Run:
 
     __slots__ = ("chained", "codes", "filter", "keys")
 
-    def __init__(self, keys: Keys, codes: npt.NDArray[np.uint32] | Integers, *, chained: bool) -> None:
+    def __init__(
+        self, keys: Keys, codes: npt.NDArray[np.uint32] | Integers, *, chained: bool, passing: Filter | None = None
+    ) -> None:
         self.keys = keys
         self.codes = codes
         self.chained = chained
-        self.filter = Filter(keys)
+        self.filter = passing or Filter.of(keys)
 
     @property
     def nbytes(self) -> int:
@@ -95,7 +97,7 @@ NO_HITS = Hits(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.bool_), NO_INTEGERS, np.
 class Segment:
     """All places over the events ``[begin, end)``. Immutable."""
 
-    __slots__ = ("begin", "chains", "due", "end", "nbytes", "newest", "oldest", "rows", "runs", "stamps")
+    __slots__ = ("begin", "busy", "chains", "due", "end", "nbytes", "newest", "oldest", "rows", "runs", "stamps")
 
     def __init__(
         self,
@@ -115,6 +117,8 @@ class Segment:
         """In a base: the ordinals of its operations and the times of their batches, which are not kept else."""
         self.due = False
         """Its time in the window is over."""
+        self.busy = False
+        """It is being merged or folded."""
         self.rows = sum(run.keys.size for run in runs.values())
         held = 0 if stamps is None else stamps[0].nbytes + stamps[1].nbytes
         self.nbytes = held + chains.nbytes + sum(run.nbytes for run in runs.values())

@@ -18,7 +18,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 NO_INTEGERS: Integers = np.zeros(0, np.int64)
 
 
-STEP_BITS = 18
+STEP_BITS = 17
 """Rows that are put in order in one step, as a power of two."""
 
 _COUNTED = np.arange(1 << 19, dtype=np.uint64)
@@ -52,20 +52,17 @@ def ordered(values: Keys) -> tuple[Rows, Keys]:
     return order, found
 
 
-def order_in_steps(values: Keys) -> Iterator[Rows | None]:
-    """The same order, found in steps of a bounded size: ``None`` after each, the order at the end."""
+def order_slices(values: Keys) -> Iterator[Rows]:
+    """The same order, cut into slices of a bounded size that are found one at a time; the first may be empty."""
     slices = 1 << max(0, (values.size - 1) >> STEP_BITS).bit_length()
     if slices == 1:
         yield order_of(values)
         return
     highest = (values >> np.uint64(65 - slices.bit_length())).astype(np.uint16)
-    yield None
-    found: list[Rows] = []
+    yield np.zeros(0, np.uint32)
     for number in range(slices):
-        rows = np.flatnonzero(highest == number)
-        found.append(rows[order_of(values[rows])].astype(np.uint32))
-        yield None
-    yield np.concatenate(found)
+        rows = (highest == number).nonzero()[0]
+        yield rows[order_of(values[rows])].astype(np.uint32)
 
 
 def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:

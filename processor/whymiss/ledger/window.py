@@ -20,7 +20,6 @@ PARTS = 4
 AT_ONCE_ROWS = 1 << 15
 """Operations up to which segments are merged in one go."""
 
-
 STEPS = 4
 """Steps of upkeep that one passing of time does for streams that say nothing."""
 
@@ -87,22 +86,30 @@ class Window:
             self._leaving[segment] = record
 
     def _step(self, record: StreamRecord) -> bool:
-        """One step, or everything where it is little; returns whether there was something to do."""
-        work = self._work.get(record) or record.history.upkeep(self.span)
-        if work is None:
+        """Something small, or a step of what is large; returns whether there was something to do."""
+        small = record.history.upkeep(self.span, AT_ONCE_ROWS)
+        if small is not None:
+            for replaced in small.steps:
+                self._forget(record, replaced, small)
+            self._note(record)
+            return True
+        large = self._work.get(record) or record.history.upkeep(self.span)
+        if large is None:
             return False
-        self._work[record] = work
-        for replaced in work.steps:
-            for segment in replaced:
-                self._segments.pop(segment, None)
-                self._leaving.pop(segment, None)
-            if replaced and work.expires:
-                record.expired()
-            if work.rows > AT_ONCE_ROWS:
-                return True
+        self._work[record] = large
+        for replaced in large.steps:
+            self._forget(record, replaced, large)
+            return True
         del self._work[record]
         self._note(record)
         return True
+
+    def _forget(self, record: StreamRecord, replaced: Several[Segment], work: Upkeep) -> None:
+        for segment in replaced:
+            self._segments.pop(segment, None)
+            self._leaving.pop(segment, None)
+        if replaced and work.expires:
+            record.expired()
 
     def _shrink(self, records: Several[StreamRecord]) -> None:
         """Give up the oldest history while there is too much."""
