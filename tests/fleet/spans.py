@@ -37,7 +37,7 @@ class SpanExporters:
         self._engines = [Exporter(chance.randrange(FLUSH)) for _ in range(spec.workers)]
         self._router = Exporter(chance.randrange(FLUSH))
         self.unseen: set[int] = set()
-        """Last keys of requests whose end nobody will know of: one block behind one may be of a decode."""
+        """Last keys of requests whose end nobody knows of in time: one block behind one may be of a decode."""
 
     def ended(self, engine: Engine, running: Running, first_token: int, now: int) -> None:
         """A request ended: its spans are made, back-dated to its arrival."""
@@ -50,7 +50,7 @@ class SpanExporters:
         )
         late = LATE if self._chance.random() < faults.late_spans else 0
         lost = self._chance.random() < faults.lost_spans
-        if lost and prompt.keys and not self._spec.lookup_spans:
+        if (lost or late) and prompt.keys and not self._spec.lookup_spans:
             self.unseen.add(prompt.keys[-1])
         truth.touched |= {name for name, hit in (("late", late), ("lost", lost)) if hit}
         if self._spec.lookup_spans and not lost:

@@ -299,9 +299,7 @@ class World:
 def _basis(operations: Sequence[int], before: int) -> int:
     """The batch from which on a record must be whole to show a key's state after batch ``before``; -1: the first.
 
-    A store shows that the key is there. A removal shows that it is gone only with every copy counted.
+    A store shows that the key is there. A removal shows that it is gone only if no copy can have been missed.
     """
-    known = operations[: bisect_right(operations, 2 * before + 1)]
-    if not known:
-        return -1
-    return (known[-1] if known[-1] % 2 else known[0]) // 2
+    place = bisect_right(operations, 2 * before + 1)
+    return operations[place - 1] // 2 if place and operations[place - 1] % 2 else -1
