@@ -53,6 +53,10 @@ class Sampling(StrEnum):
     UNKNOWN = "unknown"
 
 
+_RANDOM = 1 << 56
+"""R is below this."""
+
+
 def untouched(signal: Signal, body: bytes, items: int, *, ticket: int = 0) -> Redacted:
     """A request that nothing of ours is in: it leaves as it came."""
     return Redacted(signal, body, items, (ticket,) if ticket else ())
@@ -79,17 +83,27 @@ def sampling_of(span: Span) -> Sampling:
         return Sampling.SAMPLED
     if flags:
         return Sampling.UNSAMPLED
-    threshold, randomness = _probability(span.trace_state)
+    threshold, _ = _probability(span.trace_state)
     if threshold is None:
         return Sampling.UNKNOWN
-    value = randomness if randomness is not None else int.from_bytes(span.trace_id[-7:], "big")
-    return Sampling.SAMPLED if value >= threshold else Sampling.UNKNOWN
+    return Sampling.SAMPLED if randomness(span) >= threshold else Sampling.UNKNOWN
+
+
+def randomness(span: Span) -> int:
+    """R of the specification, 56 bits: ``rv`` of the trace state, else the end of the trace id."""
+    _, explicit = _probability(span.trace_state)
+    return int.from_bytes(span.trace_id[-7:], "big") if explicit is None else explicit
+
+
+def threshold_of(ratio: float) -> int:
+    """T of the specification for a share of all traces, 0 to 1: those with R >= T are chosen."""
+    return round((1 - ratio) * _RANDOM)
 
 
 def adjusted_count(span: Span) -> float | None:
     """How many requests a span stands for, where the trace state says (``ot=th``)."""
     threshold, _ = _probability(span.trace_state)
-    return None if threshold is None else (1 << 56) / ((1 << 56) - threshold)
+    return None if threshold is None else _RANDOM / (_RANDOM - threshold)
 
 
 @cache
@@ -108,9 +122,8 @@ def _probability(trace_state: str) -> tuple[int | None, int | None]:
     members = dict(part.strip().split("=", 1) for part in trace_state.split(",") if "=" in part)
     values = dict(part.split(":", 1) for part in members.get("ot", "").split(";") if ":" in part)
     threshold = _hex56(values["th"]) if "th" in values else None
-    randomness = values.get("rv")
-    exact = _hex56(randomness) if randomness is not None and len(randomness) == 14 else None
-    return threshold, exact
+    given = values.get("rv")
+    return threshold, _hex56(given) if given is not None and len(given) == 14 else None
 
 
 class Redactor:
@@ -125,6 +138,7 @@ class Redactor:
         self._key_id = config.digest_key_id
         self._drop = config.drop_attributes
         self._unknown_is_sampled = config.unknown_sampling == "treat_as_sampled"
+        self._threshold = threshold_of(config.sample_ratio)
 
     def digest(self, key: int) -> str:
         """The keyed digest of a block key."""
@@ -138,13 +152,21 @@ class Redactor:
         return f"{self._key_id}:{mac[:8].hex()}" if self._key_id != "0" else mac[:8].hex()
 
     def is_sampled(self, spans: Sequence[Span]) -> bool:
-        """Whether digests and names may leave on the spans of one request."""
+        """Whether the spans of one request are sampled, as far as one of them says."""
         states = {sampling_of(span) for span in spans}
         if Sampling.SAMPLED in states:
             return True
         if Sampling.UNSAMPLED in states:
             return False
         return self._unknown_is_sampled
+
+    def may_identify(self, span: Span, *, sampled: bool) -> bool:
+        """Whether digests and names may leave on a span of a request that is ``sampled``.
+
+        A span that says of itself that it is not sampled stands alone with that. ``sample_ratio`` chooses by
+        the trace: all spans of one agree, on every replica, and so does a sampler behind us with the same ratio.
+        """
+        return sampled and sampling_of(span) is not Sampling.UNSAMPLED and randomness(span) >= self._threshold
 
     def spans(
         self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool, tickets: tuple[int, ...] = ()
@@ -158,12 +180,13 @@ class Redactor:
 
     def _span(self, span: Span, verdict: Verdict | None, *, sampled: bool) -> bytes:
         attributes: dict[str, Attribute] = {}
+        identify = self.may_identify(span, sampled=sampled)
         if verdict is not None:
             engine = span.role in {Role.ENGINE, Role.LOOKUP}
             attributes = _engine_attributes(verdict) if engine else _companion_attributes(span.role, verdict)
-            if sampled:
+            if identify:
                 attributes.update(self._identities(verdict, engine=engine))
-        if sampled and span.digested:
+        if identify and span.digested:
             attributes.update(self._digests(span))
         remove = (*span.sensitive, *span.digested, *self._drop)
         # Where the text of an exception must not leave, it is in the status as well.

@@ -18,6 +18,7 @@ SecondsAboveZero: TypeAlias = Annotated[float, msgspec.Meta(gt=0, extra={"unit":
 Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, extra={"unit": "bytes"})]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 CountOrZero: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Secret:

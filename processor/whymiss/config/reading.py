@@ -127,6 +127,8 @@ def _read_text(kind: inspect.Type, text: str) -> tuple[object, str]:
             return _bounded(units.size(text), bounds, "a size such as 64MiB or 4096 (bytes)")
         case inspect.IntType():
             return _bounded(units.whole(text), kind, "a whole number")
+        case inspect.FloatType():
+            return _bounded(units.number(text), kind, "a number")
         case _:
             raise AssertionError(kind)
 
@@ -139,4 +141,6 @@ def _bounded(value: float | None, bounds: inspect.FloatType | inspect.IntType, w
     if bounds.gt is not None:
         return value if value is not None and value > bounds.gt else None, f"{wanted}, above {bounds.gt}"
     assert bounds.ge is not None
-    return value if value is not None and value >= bounds.ge else None, f"{wanted}, at least {bounds.ge}"
+    if value is None or value < bounds.ge or (bounds.le is not None and value > bounds.le):
+        value = None
+    return value, f"{wanted}, at least {bounds.ge}" + ("" if bounds.le is None else f" and at most {bounds.le}")

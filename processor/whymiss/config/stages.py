@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from ..errors import ConfigError
 from .endpoints import check_text
-from .kinds import GIB, MIB, Bytes, Count, CountOrZero, Seconds, SecondsAboveZero, Secret, Section
+from .kinds import GIB, MIB, Bytes, Count, CountOrZero, Ratio, Seconds, SecondsAboveZero, Secret, Section
 
 Dimension: TypeAlias = Literal[
     "route",
@@ -153,6 +153,8 @@ class RedactionConfig(Section, frozen=True, kw_only=True):
     """Name of the key, written beside each digest; change it with the key. Default ``0``."""
     unknown_sampling: Literal["treat_as_sampled", "treat_as_unsampled"] = "treat_as_sampled"
     """Whether digests go on a span that does not say whether it is sampled. Default ``treat_as_sampled``."""
+    sample_ratio: Ratio = 1.0
+    """Share of the traces that digests and names may leave on, chosen by trace id. Default 1; zero keeps them all back."""
     drop_attributes: tuple[str, ...] = ()
     """Further attributes removed from claimed spans, by key. Default none."""
 

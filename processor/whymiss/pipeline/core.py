@@ -312,7 +312,7 @@ class Pipeline:
             _dimensions(request, verdict, extrapolated=weight is not None),
             first_token_seconds=said.first_token_seconds if said is not None else None,
             weight=1.0 if weight is None else weight,
-            exemplar=exemplar if sampled else None,
+            exemplar=exemplar if self._redactor.may_identify(subject, sampled=sampled) else None,
         )
 
 
