@@ -364,21 +364,25 @@ class NaiveRecord:
         head = self.block(keys[0]) if keys else None
         if head is None or head.tokens is None:
             return 0
-        everybody = self.placed()
-        matched: dict[int, int] = {}
+        everybody, before = self.placed(), self.placed(position)
+        wanted: dict[int, Block] = {}
         for key in keys[1:]:
             block = everybody.get(key)
             if block is None or block.tokens is None:
                 break
-            roots = set()
-            for other in self.placed(position).values():
-                same = (other.depth, other.tokens) == (block.depth, block.tokens)
-                if same and other.key != key and other.prefix is not None:
-                    roots.add(ancestor(everybody, other, head.depth))
-            for root in roots:
-                if root is not None and root.parent == head.parent and root.tokens not in {None, head.tokens}:
-                    matched[root.key] = matched.get(root.key, 0) + 1
-        return max(matched.values(), default=0)
+            wanted[block.depth] = block
+        best = 0
+        for end in before.values():
+            chain = way_down(everybody, end, head.depth)
+            if chain and chain[0].parent == head.parent and chain[0].tokens not in {None, head.tokens}:
+                best = max(best, sum(self._repeats(other, wanted, before) for other in chain[1:]))
+        return best
+
+    @staticmethod
+    def _repeats(other: Block, wanted: dict[int, Block], before: dict[int, Block]) -> bool:
+        block = wanted.get(other.depth)
+        known = other.key in before and other.prefix is not None
+        return block is not None and known and other.key != block.key and other.tokens == block.tokens
 
     def coverage(self, after: int, until: int) -> Coverage:
         return Coverage(
@@ -401,11 +405,15 @@ def meaning(barrier: Barrier, tier: Tier) -> str:
     return "restarted" if tier in {Tier.DEVICE, Tier.HOST} else "hole"
 
 
-def ancestor(everybody: dict[int, Block], block: Block, depth: int) -> Block | None:
-    found: Block | None = block
-    while found is not None and found.depth > depth:
-        found = None if found.parent is None else everybody.get(found.parent)
-    return found
+def way_down(everybody: dict[int, Block], block: Block, depth: int) -> list[Block]:
+    """The chain from a depth to a block; empty where a block of it is not known."""
+    chain = [block]
+    while chain[0].depth > depth:
+        above = None if chain[0].parent is None else everybody.get(chain[0].parent)
+        if above is None:
+            return []
+        chain.insert(0, above)
+    return chain if chain[0].depth == depth else []
 
 
 def replace_tail(store: Store, tail: int | None) -> Store:

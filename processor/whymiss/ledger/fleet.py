@@ -257,9 +257,12 @@ class Ledger:
         """How many of the first blocks have a known digest of their own tokens."""
         return self._record(stream).tokens_known(keys)
 
-    def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
-        """Blocks after the first that a sibling chain repeats."""
-        return self._record(stream).reconverges(keys, position)
+    def reconverges(
+        self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
+    ) -> int:
+        """Blocks after the first that a sibling chain of a stream repeats."""
+        tail = self._record(stream).tail(keys)
+        return 0 if tail is None else self._record(among or stream).repeats(tail, position)
 
     def clock_offset(self, stream: StreamId) -> int | None:
         """Our clock less the publisher's, as its quickest message showed it."""

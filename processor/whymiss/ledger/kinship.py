@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -32,6 +32,8 @@ LOOKED_AT, LISTED = 64, 1 << 20
 
 _KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 
+_NOTHING: Integers = np.zeros(0, np.int64)
+
 AsOf = Callable[[Keys, int], Findings]
 
 
@@ -42,6 +44,15 @@ class _Placed(msgspec.Struct, frozen=True, eq=False):
     own: Keys
     prefix: Keys
     flags: npt.NDArray[np.uint8]
+
+
+class Tail(msgspec.Struct, frozen=True, eq=False):
+    """A chain from its first missed block on, as far as the tokens of its blocks are known."""
+
+    head: Block
+    keys: Keys
+    depth: Integers
+    own: Keys
 
 
 class Kinship:
@@ -148,17 +159,19 @@ class Kinship:
 
     # --- the same tokens further on -----------------------------------------------------------
 
-    def reconverges(self, keys: Sequence[int], position: int) -> int:
-        """How many of ``keys[1:]`` a sibling chain repeats, own tokens by own tokens, at the same depth."""
+    def tail(self, keys: Sequence[int]) -> Tail | None:
+        """What of a chain can be compared with siblings of its first block, of any stream of this process."""
         head = self.block(keys[0]) if len(keys) > 1 else None
         if head is None or head.tokens is None:
-            return 0
-        chain = np.array(keys, np.uint64)
-        mine = self._placed(chain)
+            return None
+        mine = self._placed(np.array(keys, np.uint64))
         count = _leading(_where((mine.flags[1:] & HAS_OWN) != 0)) + 1
-        own = Probe(mine.own[1:count])
-        roots: dict[int, int] = {}
-        pairs: list[Integers] = []
+        return Tail(head=head, keys=np.array(keys[:count], np.uint64), depth=mine.depth[:count], own=mine.own[:count])
+
+    def repeats(self, tail: Tail, position: int) -> int:
+        """How many blocks of a tail one chain of a sibling repeats, own tokens by own tokens, at the same depth."""
+        matched: dict[tuple[int, int], tuple[Chains, Integers]] = {}
+        own = Probe(tail.own[1:])
         budget = SIBLINGS_MAX
         for part in reversed(list(self._history.parts())):
             chains = part.chains
@@ -168,47 +181,50 @@ class Kinship:
             if not rows.size:
                 continue
             of = of + 1
-            kept = _usable(chains, rows, position) & (_depths(chains, rows) == mine.depth[of])
-            kept &= chains.keys[rows] != chain[of]
+            kept = _usable(chains, rows, position) & (_depths(chains, rows) == tail.depth[of])
+            kept &= chains.keys[rows] != tail.keys[of]
             of, pieces = of[kept], chains.piece_of(rows[kept])
             several = np.unique(pieces)[::-1][:budget]
             budget -= several.size
             for piece in several.tolist():
-                root = self._sibling(chains, piece, head)
-                if root is not None:
-                    number = roots.setdefault(root, len(roots))
-                    pairs.append(np.unique(of[pieces == piece]) * SIBLINGS_MAX + number)
-        if not pairs:
-            return 0
-        return int(np.bincount(np.unique(np.concatenate(pairs)) % SIBLINGS_MAX).max())
+                matched[id(chains), piece] = chains, np.unique(tail.depth[of[pieces == piece]])
+        return max(
+            (self._on_way_down(chains, piece, tail, matched) for (_, piece), (chains, _) in matched.items()), default=0
+        )
 
-    def _sibling(self, chains: Chains, piece: int, head: Block) -> int | None:
-        """The sibling of a block that a piece descends from, if it does."""
-        found = self._ancestor(chains, piece, head.depth)
-        if found is None:
-            return None
-        sibling = self._block(*found)
-        is_one = sibling.parent == head.parent and sibling.tokens not in {None, head.tokens}
-        return sibling.key if is_one else None
+    def _on_way_down(
+        self, chains: Chains, piece: int, tail: Tail, matched: Mapping[tuple[int, int], tuple[Chains, Integers]]
+    ) -> int:
+        """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
+        head, count = tail.head, 0
+        for part, number, end in self._ancestry(chains, piece):
+            _, depths = matched.get((id(part), number), (part, _NOTHING))
+            count += int((depths < end).sum())
+            above = int(part.pieces["depth"][number])
+            if above <= head.depth:
+                row = int(part.first[number]) + head.depth - above
+                sibling = self._block(part, row) if head.depth < end else None
+                is_one = sibling is not None and sibling.parent == head.parent
+                return count if is_one and sibling is not None and sibling.tokens not in {None, head.tokens} else 0
+        return 0
 
-    def _ancestor(self, chains: Chains, piece: int, depth: int) -> tuple[Chains, int] | None:
+    def _ancestry(self, chains: Chains, piece: int) -> Iterator[tuple[Chains, int, int]]:
+        """The pieces of a chain from its end up, each with the depth at which the one below goes on."""
+        end = int(chains.pieces["depth"][piece]) + chains.end_of(piece) - int(chains.first[piece])
         while True:
+            yield chains, piece, end
             entry = chains.pieces[piece]
-            above = int(entry["depth"])
-            if above <= depth:
-                row = int(chains.first[piece]) + depth - above
-                return (chains, row) if row < chains.end_of(piece) else None
-            flags = int(entry["flags"])
+            above, flags = int(entry["depth"]), int(entry["flags"])
             if flags & CONTINUES:
-                piece -= 1
+                piece, end = piece - 1, above
                 continue
             found = self._history.locate(int(entry["parent"])) if flags & HAS_PARENT else None
             if found is None:
-                return None
+                return
             chains, row = found
-            piece = chains.piece_at(row)
+            piece, end = chains.piece_at(row), above
             if int(chains.pieces[piece]["depth"]) + row - int(chains.first[piece]) >= above:
-                return None
+                return
 
     def _placed(self, keys: Keys) -> _Placed:
         """The first blocks of a chain, as far as their places are known. Most lie side by side."""

@@ -23,7 +23,7 @@ from .findings import Answers, Findings
 from .groups import Groups
 from .history import History
 from .intake import Intake
-from .kinship import Kinship
+from .kinship import Kinship, Tail
 from .segments import Place
 from .stores import stores
 
@@ -218,10 +218,15 @@ class StreamRecord:
         self.settle()
         return self._kin.tokens_known(keys)
 
-    def reconverges(self, keys: Sequence[int], position: int) -> int:
-        """How many of ``keys[1:]`` a sibling chain repeats, own tokens by own tokens, at the same depth."""
+    def tail(self, keys: Sequence[int]) -> Tail | None:
+        """What of a chain can be compared with siblings of its first block."""
         self.settle()
-        return self._kin.reconverges(keys, position)
+        return self._kin.tail(keys)
+
+    def repeats(self, tail: Tail, position: int) -> int:
+        """How many blocks of any stream's tail one sibling chain repeats, own tokens by own tokens, at the same depth."""
+        self.settle()
+        return self._kin.repeats(tail, position)
 
     def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """Holes that touch an interval, and the bounds of the record."""

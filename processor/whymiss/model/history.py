@@ -200,11 +200,14 @@ class LedgerView(Protocol):
         """
         ...
 
-    def reconverges(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
+    def reconverges(
+        self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
+    ) -> int:
         """How many of ``keys[1:]`` have the own tokens of a sibling chain's block at the same depth.
 
-        ``keys[0]`` is the first missed block. Only leading-sibling chains that were stored before
-        ``position`` count. The result is the largest number over all siblings.
+        ``keys[0]`` is the first missed block; the keys are of ``stream``, the siblings and ``position`` of ``among``
+        (the same stream where it is None). Only chains that were stored before ``position`` count. The result
+        is the largest number over all chains that begin with a sibling.
         """
         ...
 
