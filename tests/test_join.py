@@ -290,3 +290,15 @@ def test_late_spans_are_handed_back_at_once(script: list[tuple[float, list[Span]
         outcomes = joiner.accept(arriving, now)
         returned = sum(isinstance(outcome, Late) for outcome in outcomes)
         assert joiner.held_spans + joiner.duplicates == held + len(arriving) - returned
+
+
+def test_the_oldest_group_is_the_one_that_began_first_and_is_still_held() -> None:
+    joiner = Joiner(CONFIG)
+    assert joiner.oldest_arrived is None
+    joiner.accept([span_of(Role.ENGINE, 1, 12)], 3)
+    joiner.accept([span_of(Role.ENGINE, 2, 22)], 5)
+    assert joiner.oldest_arrived == 3
+    joiner.expire(11)
+    assert joiner.oldest_arrived == 5
+    joiner.drain()
+    assert joiner.oldest_arrived is None

@@ -162,6 +162,12 @@ class Joiner:
         due = self._next()
         return None if due is None else self._wake(due)
 
+    @property
+    def oldest_arrived(self) -> float | None:
+        """When the group that is held longest began, on the clock of ``accept``."""
+        oldest = self._next_by_arrival()
+        return None if oldest is None else oldest.arrived
+
     # --- and the one for evidence that is still on its way ------------------------------------------
 
     def hold_on(self, released: Released, arrived: float, now: float) -> bool:

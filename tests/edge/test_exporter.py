@@ -317,3 +317,20 @@ async def test_one_full_queue_is_enough_to_refuse_a_request() -> None:
     assert counted(full.measures, "whymiss.exporter.queue_size") == 1
     assert counted(full.measures, "whymiss.exporter.queue_capacity") == 1
     assert await fan_out.stop(5) == 0
+
+
+@looped
+async def test_an_exporter_knows_since_when_it_retries_and_that_it_no_longer_does() -> None:
+    bench = Bench(Deferred("UNAVAILABLE"), Deferred("UNAVAILABLE"))
+    bench.exporter.submit(redacted(1))
+    await bench.pace.until_waits(1)
+    bench.pace.pass_by(GATHER_SECONDS)
+    await bench.pace.until_waits(2)
+    began = bench.pace.time
+    bench.pace.pass_by(5)
+    await bench.pace.until_waits(3)
+    assert (bench.exporter.standing.deferring_since, bench.exporter.standing.code) == (began, "UNAVAILABLE")
+    bench.pace.pass_by(30)
+    await bench.hop.until_attempts(3)
+    assert await bench.exporter.stop(10) == 0
+    assert bench.exporter.standing.deferring_since is None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.edge.cores import counted, measures
 from tests.edge.loops import looped
-from whymiss.edge.kv_silence import Attended, Silence
+from whymiss.edge.kv_silence import Attended, Heard, Silence
 
 
 class Clock:
@@ -94,3 +94,14 @@ async def test_a_silence_is_noticed_within_a_quarter_of_its_length() -> None:
     await asyncio.gather(task, return_exceptions=True)
     assert scene.slept == [15.0] * 5
     assert counted(scene.measures, "whymiss.ledger.silences", source="a") == 1
+
+
+@looped
+async def test_a_source_that_never_spoke_has_no_age_however_long_it_is_followed() -> None:
+    scene = Scene()
+    await scene.attend("a").start()
+    await scene.attend("b").start()
+    scene.clock.now = 130
+    scene.speakers[1].speak()
+    scene.at(185)
+    assert scene.silence.heard() == {"a": Heard(None, silent=True), "b": Heard(55, silent=False)}

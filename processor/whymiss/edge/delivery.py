@@ -37,6 +37,30 @@ class Deferred(msgspec.Struct, frozen=True):
 Reply: TypeAlias = Delivered | Refused | Deferred
 
 
+class Standing:
+    """How a destination answers: whether it defers what it is sent, since when, and the last thing that went wrong.
+
+    Times are on the clock of `Pace`; ``None`` where there was none.
+    """
+
+    def __init__(self) -> None:
+        self.answered_at: float | None = None
+        """When it last gave an answer for good."""
+        self.deferring_since: float | None = None
+        self.code: str | None = None
+        """Of the last answer that was not a delivery: a gRPC or HTTP status, or the kind of failure."""
+        self.failed_at: float | None = None
+
+    def note(self, reply: Reply, now: float) -> None:
+        """Take an answer to one attempt."""
+        if not isinstance(reply, Delivered):
+            self.code, self.failed_at = reply.code, now
+        if not isinstance(reply, Deferred):
+            self.answered_at, self.deferring_since = now, None
+        elif self.deferring_since is None:
+            self.deferring_since = now
+
+
 class Transport(Protocol):
     """A connection to one destination."""
 

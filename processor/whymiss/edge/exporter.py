@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ..errors import Overloaded
 from ..redaction import Signal
 from ..wire.split import span_count
-from .delivery import Deferred, Delivered, Pace, Refused
+from .delivery import Deferred, Delivered, Pace, Refused, Standing
 from .logs import Log
 from .portions import divide
 
@@ -84,6 +84,7 @@ class Exporter:
         self._pace = pace or Pace()
         self.receipts: Receipts | None = None
         """Who is told of each item that was delivered, or given up and counted; not of those that the shutdown left."""
+        self.standing = Standing()
         self._queue: deque[Redacted] = deque()
         self._queued_bytes = 0
         self._sending: list[_Batch] = []
@@ -91,6 +92,11 @@ class Exporter:
         self._gathering = False
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
+
+    @property
+    def settings(self) -> ExporterConfig:
+        """What was configured for it."""
+        return self._settings
 
     @property
     def held_requests(self) -> int:
@@ -232,6 +238,7 @@ class Exporter:
             except Exception as error:
                 _log.error("an attempt failed by a mistake of ours", error=error, exporter=self.name)
                 return Refused(type(error).__name__)
+            self.standing.note(reply, self._pace.now())
             if not isinstance(reply, Deferred):
                 return reply
             wait_seconds = self._wait_seconds(attempts, reply.hint_seconds)
@@ -281,6 +288,11 @@ class FanOut:
         self._receipts = receipts
         for exporter in exporters:
             exporter.receipts = receipts
+
+    @property
+    def exporters(self) -> Sequence[Exporter]:
+        """The destinations."""
+        return self._exporters
 
     @property
     def fullness(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -26,6 +26,14 @@ _log = Log("kv_silence")
 class _Source(msgspec.Struct):
     last: float
     silent: bool = False
+    heard: bool = False
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """How a source stands: the age in seconds of its last message, ``None`` before the first; whether it is silent."""
+
+    seconds: float | None
+    silent: bool
 
 
 class Silence:
@@ -58,7 +66,7 @@ class Silence:
         source = self._sources.get(name)
         if source is None:
             return
-        source.last = self._now()
+        source.last, source.heard = self._now(), True
         if source.silent:
             source.silent = False
             _log.info("publisher is heard again", source=name)
@@ -73,6 +81,11 @@ class Silence:
                 self._measures.count("whymiss.ledger.silences", source=name)
                 _log.warning("publisher says nothing", source=name, seconds=self._silence_seconds)
         self._show()
+
+    def heard(self) -> Mapping[str, Heard]:
+        """All sources that messages are expected of."""
+        now = self._now()
+        return {name: Heard(now - one.last if one.heard else None, one.silent) for name, one in self._sources.items()}
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
