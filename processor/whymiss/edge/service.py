@@ -8,15 +8,18 @@ import secrets
 import signal
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import zmq
 import zmq.asyncio
 
+from ..errors import BadInput
 from ..pipeline import Pipeline
 from ..wire.split import upb_in_use
 from . import logs
 from .advance import Advance
+from .checkpoint import CheckpointFile, Checkpoints
 from .delivery import Pace
 from .exporter import Exporter, FanOut
 from .health import Health, Status
@@ -53,12 +56,24 @@ class Service:
 
     Leaving the block drains: receivers close, the core releases all it holds, the exporters send it.
     ``core`` is what stands between receivers and exporters, the pipeline by default.
+
+    Raises:
+        OSError: the key of the checkpoint can neither be read nor be made.
+        BadInput: the file of that key holds something else.
     """
 
     def __init__(self, config: Config, core: Core | None = None, *, temporality: Temporality = "cumulative") -> None:
         self._config = config
         self._temporality = temporality
-        self._core = core or Pipeline(config, process_key=secrets.token_bytes(32), start_unix_nanos=time.time_ns())
+        path = config.ledger.checkpoint_path
+        self._checkpoint = None if path is None or core is not None else CheckpointFile(Path(path))
+        self._pipeline = Pipeline(
+            config,
+            process_key=secrets.token_bytes(32),
+            start_unix_nanos=time.time_ns(),
+            record_key=None if self._checkpoint is None else self._checkpoint.key(),
+        )
+        self._core: Core = core or self._pipeline
         self._fan_out = FanOut([])
         self._spool: Spool | None = None
         self._stack = AsyncExitStack()
@@ -81,6 +96,7 @@ class Service:
             advance = Advance(core, self._fan_out, pace)
             task = asyncio.create_task(advance.run())
             stack.push_async_callback(_cancel, task)
+            self._resume(stack)
             await self._start_listeners(stack, advance)
             intake = Intake(core, self._fan_out, pace.now, advance.look, self._spool)
             if self._spool is not None:
@@ -135,6 +151,16 @@ class Service:
             for name, settings in self._config.exporters.items()
         ]
         return FanOut(exporters, receipts)
+
+    def _resume(self, stack: AsyncExitStack) -> None:
+        """Go on with the record of the former run, and keep this one's."""
+        if self._checkpoint is None:
+            return
+        ledger = self._pipeline.ledger
+        self._checkpoint.resume(ledger, time.monotonic())
+        checkpoints = Checkpoints(self._checkpoint, ledger, self._config.ledger.checkpoint_seconds)
+        stack.callback(checkpoints.stop)
+        stack.push_async_callback(_cancel, asyncio.create_task(checkpoints.run()))
 
     async def _start_listeners(self, stack: AsyncExitStack, advance: Advance) -> None:
         context = zmq.asyncio.Context()
@@ -223,7 +249,7 @@ def _temporality(preference: str) -> Temporality:
 def run(config: Config) -> int:
     """Run until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
-    Returns 0, or 1 where an address could not be had or accepted data was given up.
+    Returns 0, or 1 where an address or the checkpoint's key could not be had, or accepted data was given up.
     """
     logs.configure(config.telemetry.log_level)
     return asyncio.run(_run(config))
@@ -241,11 +267,11 @@ async def _run(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     preference = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "")
-    service = Service(config, temporality=_temporality(preference))
     try:
+        service = Service(config, temporality=_temporality(preference))
         async with service:
             await stopping.wait()
-    except OSError as error:
+    except (OSError, BadInput) as error:
         _log.error("cannot start", error=error)
         return 1
     return 1 if service.given_up else 0

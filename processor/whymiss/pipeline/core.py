@@ -55,10 +55,13 @@ IDENTITIES_MAX = 4096
 class Pipeline:
     """The core. ``traces``, ``kv_frames`` and ``advance`` are called by one owner."""
 
-    def __init__(self, config: Config, *, process_key: bytes, start_unix_nanos: int) -> None:
+    def __init__(
+        self, config: Config, *, process_key: bytes, start_unix_nanos: int, record_key: bytes | None = None
+    ) -> None:
+        """Take ``process_key`` for all digests, but ``record_key`` for those of a ledger that outlives the process."""
         self._config = config
         self._joiner = Joiner(config.join)
-        digester = Digester(process_key)
+        digester = Digester(record_key or process_key)
         self.ledger = Ledger(
             window_seconds=config.ledger.window_seconds,
             bytes_max=config.ledger.bytes_max,
