@@ -69,6 +69,8 @@ class Sink:
     http_script: deque[HttpFault] = field(default_factory=deque)
     attempts: list[Taken] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
+    raw: bool = False
+    """Whether HTTP bodies are kept as they were sent; else aiohttp undoes their coding."""
     grpc_port: int = 0
     http_port: int = 0
 
@@ -97,7 +99,9 @@ class Sink:
         )
         self.grpc_port = self._grpc.add_insecure_port(f"127.0.0.1:{self.grpc_port}")
         await self._grpc.start()
-        self._http = web.ServerRunner(web.Server(self._post, access_log=None), shutdown_timeout=0.1)
+        self._http = web.ServerRunner(
+            web.Server(self._post, access_log=None, auto_decompress=not self.raw), shutdown_timeout=0.1
+        )
         await self._http.setup()
         site = web.TCPSite(self._http, "127.0.0.1", self.http_port, reuse_address=True)
         await site.start()
@@ -155,7 +159,7 @@ class Sink:
 
     async def _post(self, request: web.BaseRequest) -> web.StreamResponse:
         signal = request.path.rpartition("/")[2]
-        body = await request.read()  # aiohttp undoes the coding
+        body = await request.read()
         answer = self.http_script.popleft() if self.http_script else HttpFault(200)
         await self._note(Taken(signal, body, dict(request.headers)), kept=200 <= answer.status < 300)
         await self.gate.wait()

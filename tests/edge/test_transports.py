@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+import zstandard
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
@@ -16,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from tests.edge.doors import http_door, room
 from tests.edge.loops import looped
 from tests.edge.sink import GrpcFault, HttpFault, Sink
 from tests.edge.traffic import BODIES, traces
@@ -191,3 +193,31 @@ async def test_http_bodies_are_gzip_of_level_one() -> None:
         assert sink.taken[0].headers["Content-Encoding"] == "gzip"
         length = int(sink.taken[0].headers["Content-Length"])
     assert length == len(gzip.compress(traces(1), 1))
+
+
+@looped
+async def test_zstd_is_undone_by_the_next_hop_and_named_in_the_header() -> None:
+    small, large = traces(1), traces(*range(500), padding=100)  # the large one is compressed in a thread
+    async with Sink(raw=True) as sink, transport(sink, "http/protobuf", compression="zstd") as made:
+        for body in (small, large):
+            assert await made.send(Signal.TRACES, body) == Delivered()
+        sent = list(sink.taken)
+    assert [one.headers["Content-Encoding"] for one in sent] == ["zstd", "zstd"]
+    assert [zstandard.decompress(one.body) for one in sent] == [small, large]
+    assert len(sent[1].body) < len(large) / 2
+
+
+@looped
+async def test_our_own_receiver_takes_what_leaves_as_zstd() -> None:
+    large = traces(*range(500), padding=100)
+    behind = room()
+    async with http_door(behind) as door:
+        made = connect(
+            ExporterConfig(protocol="http/protobuf", endpoint=f"http://127.0.0.1:{door.port}", compression="zstd")
+        )
+        try:
+            for signal, body in (*BODIES.items(), (Signal.TRACES, large)):
+                assert await made.send(signal, body) == Delivered()
+        finally:
+            await made.close()
+    assert behind.core.bodies == [*BODIES.items(), (Signal.TRACES, large)]

@@ -91,8 +91,8 @@ class ExporterConfig(Section, frozen=True, kw_only=True):
     """Certificates towards the next hop. Default null: with TLS the system's authorities are trusted."""
     headers: Mapping[str, Secret] = {}
     """Headers (gRPC: metadata) sent with each request; their values are secrets. Default none."""
-    compression: Literal["none", "gzip"] = "gzip"
-    """How requests are compressed. Default ``gzip``."""
+    compression: Literal["none", "gzip", "zstd"] = "gzip"
+    """How requests are compressed. Default ``gzip``; ``zstd`` is for HTTP only: gRPC's library does not have it."""
     timeout_seconds: SecondsAboveZero = 10.0
     """Longest wait for one answer, in seconds. Default 10; not zero."""
     queue_requests_max: Count = 1000
@@ -110,6 +110,8 @@ class ExporterConfig(Section, frozen=True, kw_only=True):
             raise ConfigError("insecure", "must be true for an http:// endpoint; without it gRPC uses TLS")
         if self.tls is not None and (self.insecure or scheme == "http"):
             raise ConfigError("tls", "is for an endpoint with TLS: https://, or gRPC with insecure false")
+        if self.compression == "zstd" and self.protocol == "grpc":
+            raise ConfigError("compression", "is zstd, which gRPC's library does not have; take http/protobuf or gzip")
         if scheme == "https" and self.insecure:
             raise ConfigError("insecure", "must be false for an https:// endpoint")
         for name in self.headers:
