@@ -274,3 +274,54 @@ async def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
 @looped
 async def test_the_system_resolves_addresses() -> None:
     assert set(await addresses_of("127.0.0.1")) == {"127.0.0.1"}
+
+
+def section(text: str) -> KvEventsConfig:
+    return parse(f"kv_events: {text}", {}).kv_events
+
+
+@looped
+async def test_a_change_starts_what_is_new_stops_what_is_gone_and_leaves_the_rest_alone() -> None:
+    scene = Scene("{sources: [{endpoint: 'tcp://a:1'}, {endpoint: 'tcp://b:1'}, {endpoint: 'tcp://c:1', worker: x}]}")
+    async with scene.playing():
+        await scene.discovery.change(
+            section("{sources: [{endpoint: 'tcp://c:1', worker: y}, {endpoint: 'tcp://d:1'}, {endpoint: 'tcp://a:1'}]}")
+        )
+        assert scene.subscribers.endpoints == ["tcp://a:1", "tcp://c:1", "tcp://d:1"]
+        assert [one.worker for one in scene.subscribers.running if one.endpoint == "tcp://c:1"] == ["y"]
+        assert scene.subscribers.started.count("tcp://a:1") == 1
+        assert counted(scene.measures, "whymiss.ledger.sources") == 3
+
+
+@looped
+async def test_a_name_that_stays_keeps_what_it_found_and_a_new_one_is_looked_up() -> None:
+    scene = Scene("{discovery: [{dns: 'a:1'}, {dns: 'b:1'}]}", Names(a=["10.0.0.1"], b=["10.0.0.2"], c=["10.0.0.3"]))
+    async with scene.playing():
+        scene.names.answers["a"] = OSError()  # from now on only the last answer tells where it is
+        await scene.discovery.change(section("{discovery: [{dns: 'c:1'}, {dns: 'a:1'}]}"))
+        await scene.looks.first()
+        assert scene.subscribers.endpoints == ["tcp://10.0.0.1:1", "tcp://10.0.0.3:1"]
+        assert scene.subscribers.started.count("tcp://10.0.0.1:1") == 1
+
+
+@looped
+async def test_an_entry_that_is_given_twice_is_let_go_once() -> None:
+    scene = Scene("{discovery: [{dns: 'a:1'}, {dns: 'a:1'}]}", Names(a=["10.0.0.1"]))
+    async with scene.playing():
+        await scene.discovery.change(section("{discovery: [{dns: 'a:1'}]}"))
+        assert scene.subscribers.endpoints == ["tcp://10.0.0.1:1"]
+        await scene.discovery.change(section("{}"))
+        assert scene.subscribers.endpoints == []
+
+
+@looped
+async def test_a_new_source_that_cannot_be_used_does_not_cost_the_others() -> None:
+    scene = Scene("{sources: [{endpoint: 'tcp://a:1'}]}")
+    scene.subscribers.unusable = {"tcp://b:1"}
+    async with scene.playing():
+        both = section("{sources: [{endpoint: 'tcp://b:1'}, {endpoint: 'tcp://a:1'}, {endpoint: 'tcp://c:1'}]}")
+        await scene.discovery.change(both)
+        assert scene.subscribers.endpoints == ["tcp://a:1", "tcp://c:1"]
+        scene.subscribers.unusable.clear()
+        await scene.discovery.change(both)
+        assert scene.subscribers.endpoints == ["tcp://a:1", "tcp://b:1", "tcp://c:1"]

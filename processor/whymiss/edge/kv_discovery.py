@@ -75,15 +75,13 @@ class Discovery:
         self._fixed = expand(config.sources)
         self._subscribe = subscribe
         self._measures = measures
-        self._sleep = world.sleep
-        self._lookups: list[_Lookup] = [
-            _Name(one, world.resolve) if one.dns is not None else _File(one, world.environ) for one in config.discovery
-        ]
+        self._world = world
+        self._lookups = [self._lookup_of(one) for one in config.discovery]
         self._running: dict[KvSourceConfig, Subscriber] = {}
         self._refused: set[KvSourceConfig] = set()
-        self._settled: list[tuple[KvSourceConfig, ...]] = []
+        self._settled: list[tuple[KvSourceConfig, ...]] | None = []
         self._turn = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[_Lookup, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         """Follow the configured sources, and begin to look for others; no name server can hold up the start.
@@ -93,14 +91,31 @@ class Discovery:
         for source in self._fixed:
             await self._begin(source)
         self._show()
-        self._tasks = [asyncio.create_task(self._watch(lookup)) for lookup in self._lookups]
+        self._watch_all()
+
+    async def change(self, config: KvEventsConfig) -> None:
+        """Follow what is configured now: what stays is not touched, and an entry that stays keeps what it found.
+
+        A new source whose address cannot be used is a line in the log, and tried again with the next look or change.
+        """
+        # Nobody starts or stops a subscriber while others' lookups are let go.
+        async with self._turn:
+            free = list(self._lookups)
+            lookups: list[_Lookup] = []
+            for one in config.discovery:
+                same = next((lookup for lookup in free if lookup.config == one), None)
+                if same is not None:
+                    free.remove(same)
+                lookups.append(same or self._lookup_of(one))
+            await self._forget(free)
+            self._fixed, self._lookups = expand(config.sources), lookups
+            self._settled = None
+        await self._settle()
+        self._watch_all()
 
     async def stop(self) -> None:
         """Stop looking, and stop all subscribers."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._forget(list(self._tasks))
         running, self._running = self._running, {}
         await asyncio.gather(*(subscriber.stop() for subscriber in running.values()))
 
@@ -108,6 +123,20 @@ class Discovery:
     def sources(self) -> tuple[KvSourceConfig, ...]:
         """The sources that are followed now."""
         return tuple(self._running)
+
+    def _lookup_of(self, config: KvDiscoveryConfig) -> _Lookup:
+        return _Name(config, self._world.resolve) if config.dns is not None else _File(config, self._world.environ)
+
+    def _watch_all(self) -> None:
+        for lookup in self._lookups:
+            if lookup not in self._tasks:
+                self._tasks[lookup] = asyncio.create_task(self._watch(lookup))
+
+    async def _forget(self, lookups: Sequence[_Lookup]) -> None:
+        tasks = [self._tasks.pop(lookup) for lookup in lookups]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, lookup: _Lookup) -> None:
         while True:
@@ -119,7 +148,7 @@ class Discovery:
                 # The next look may do better, and the publishers that are followed stay.
                 log.error("looking for publishers failed", error=error, name=lookup.config.name)
                 self._measures.count("whymiss.ledger.discovery_failures", discovery=lookup.config.name)
-            await self._sleep(lookup.config.refresh_seconds)
+            await self._world.sleep(lookup.config.refresh_seconds)
 
     async def _settle(self) -> None:
         """Start what is wanted and does not run; stop what runs and is not wanted."""
