@@ -149,6 +149,9 @@ class RedactionConfig(Section, frozen=True, kw_only=True):
 
     digest_key: Secret | None = None
     """Key of the digests, at least 16 characters, the same on all replicas. Default null: a random one each start."""
+    digest_key_file: str | None = None
+    """File that holds the key instead, less the white space around it; read again with the configuration (SIGHUP), so
+    that a mounted secret can be rotated. Default null; not beside ``digest_key``."""
     digest_key_id: str = "0"
     """Name of the key, written beside each digest; change it with the key. Default ``0``."""
     unknown_sampling: Literal["treat_as_sampled", "treat_as_unsampled"] = "treat_as_sampled"
@@ -162,7 +165,24 @@ class RedactionConfig(Section, frozen=True, kw_only=True):
         # A short key can be guessed from one digest of a known prompt.
         if self.digest_key is not None and len(self.digest_key.reveal()) < 16:
             raise ConfigError("digest_key", "must have at least 16 characters")
+        check_text("digest_key_file", self.digest_key_file)
+        if self.digest_key is not None and self.digest_key_file is not None:
+            raise ConfigError("digest_key_file", "has no use beside digest_key")
         check_text("digest_key_id", self.digest_key_id)
+
+
+class ReferencesConfig(Section, frozen=True, kw_only=True):
+    """Known-good templates that misses are compared with."""
+
+    files: tuple[str, ...] = ()
+    """Files that ``whymiss reference`` wrote with ``redaction.digest_key``; read again with the configuration (SIGHUP).
+    Default none: changed tokens are only noticed where later ones are the same again."""
+
+    def __post_init__(self) -> None:
+        for at, file in enumerate(self.files):
+            check_text(f"files[{at}]", file)
+            if file in self.files[:at]:
+                raise ConfigError(f"files[{at}]", f"the same file as files[{self.files.index(file)}]")
 
 
 class MeasuresConfig(Section, frozen=True, kw_only=True):

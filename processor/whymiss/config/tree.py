@@ -19,6 +19,7 @@ from .stages import (
     LedgerConfig,
     MeasuresConfig,
     RedactionConfig,
+    ReferencesConfig,
     ShutdownConfig,
     WorkersConfig,
 )
@@ -48,6 +49,8 @@ class Config(Section, frozen=True, kw_only=True):
     """How careful a verdict is."""
     redaction: RedactionConfig = RedactionConfig()
     """What leaves, and under which key it is digested."""
+    references: ReferencesConfig = ReferencesConfig()
+    """Known-good templates that misses are compared with."""
     measures: MeasuresConfig = MeasuresConfig()
     """The class metrics and their cardinality."""
     telemetry: TelemetryConfig = TelemetryConfig()
@@ -66,6 +69,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_listeners()
+        self._check_references()
         self._check_exporters()
         self._check_spool()
         self._check_workers()
@@ -97,6 +101,10 @@ class Config(Section, frozen=True, kw_only=True):
                 raise ConfigError(f"{key}.queue_bytes_max", "must not be below receivers.http.max_body_bytes")
             if exporter.target in {receivers.grpc.endpoint, receivers.http.endpoint}:
                 raise ConfigError(f"{key}.endpoint", "is a receiver of this service: spans would go round")
+
+    def _check_references(self) -> None:
+        if self.references.files and self.redaction.digest_key is None and self.redaction.digest_key_file is None:
+            raise ConfigError("redaction.digest_key", "must be set: references.files were digested with it")
 
     def _check_spool(self) -> None:
         if self.spool.directory is None:
