@@ -116,6 +116,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _gauge("ledger.retained", "By", "Bytes of history held."),
     _gauge("process.memory", "By", "Resident memory of the process."),
     _sum("stage.failures", "{failure}", "Traces that a stage failed on; they left unjudged.", "stage", "error.type"),
+    _sum("config.reloads", "{reload}", "Times that the configuration was read again: ok or failed.", "outcome"),
     _sum("wire.fallback_parses", "{span}", "Spans that needed the slow parser."),
     _sum("sampling.spans", "{span}", "Claimed spans by sampling state.", "state"),
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ..attribution import worker_name
-from ..config import Config
+from ..config import Config, RedactionConfig
 from ..dialects.claim import Dialect
 from ..dialects.dynamo_log import take_records
 from ..dialects.registry import candidates, claim, identify, possible
@@ -68,8 +68,8 @@ class Pipeline:
             silence_seconds=config.kv_events.silence_seconds,
             digester=digester,
         )
-        key = config.redaction.digest_key
-        self._redactor = Redactor(config.redaction, key.reveal().encode() if key is not None else process_key)
+        self._process_key = process_key
+        self._redactor = self._redactor_of(config.redaction)
         self.measures = Measures(
             dimensions=config.measures.dimensions,
             values_max=config.measures.values_max,
@@ -82,6 +82,14 @@ class Pipeline:
         self._verdicts: OrderedDict[bytes | str, tuple[Verdict, float]] = OrderedDict()
         self.judged: list[Judged] | None = None
         """Where verdicts are kept for whoever wants to print them; ``None``: nowhere."""
+
+    def adopt(self, redaction: RedactionConfig) -> None:
+        """Let all that leaves from now on leave by other rules and under another key."""
+        self._redactor = self._redactor_of(redaction)
+
+    def _redactor_of(self, settings: RedactionConfig) -> Redactor:
+        key = settings.digest_key
+        return Redactor(settings, self._process_key if key is None else key.reveal().encode())
 
     # --- spans ------------------------------------------------------------------------------------
 
