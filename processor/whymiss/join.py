@@ -135,7 +135,7 @@ class Joiner:
             group = self._group_of(span, now)
             self._hold(group, span)
             self._linger(group, now)
-        outcomes.extend(self._shed(now))
+        outcomes.extend(self.shed(self._config.open_bytes_max, now))
         return outcomes
 
     def expire(self, now: float) -> list[JoinOutcome]:
@@ -144,6 +144,16 @@ class Joiner:
         while (due := self._next()) is not None and self._wake(due) <= now:
             overdue = now >= due.arrived + self._config.hold_seconds
             outcomes.append(self._release(due, now, ReleaseReason.HOLD if overdue else ReleaseReason.COMPLETE))
+        return outcomes
+
+    def shed(self, bytes_max: int, now: float) -> list[JoinOutcome]:
+        """Release the oldest groups early, until no more than so many bytes are held."""
+        outcomes: list[JoinOutcome] = []
+        while self.held_spans > self._config.open_spans_max or self.held_bytes > bytes_max:
+            oldest = self._next_by_arrival()
+            if oldest is None:
+                break
+            outcomes.append(self._release(oldest, now, ReleaseReason.SHED))
         return outcomes
 
     def drain(self) -> list[JoinOutcome]:
@@ -313,16 +323,6 @@ class Joiner:
         for service in services:
             seen = self._know(service, now).seen
             seen.update(dict.fromkeys(roles, now))
-
-    def _shed(self, now: float) -> list[JoinOutcome]:
-        outcomes: list[JoinOutcome] = []
-        limit_spans, limit_bytes = self._config.open_spans_max, self._config.open_bytes_max
-        while self.held_spans > limit_spans or self.held_bytes > limit_bytes:
-            oldest = self._next_by_arrival()
-            if oldest is None:
-                break
-            outcomes.append(self._release(oldest, now, ReleaseReason.SHED))
-        return outcomes
 
     def _next_by_arrival(self) -> _Open | None:
         self._next()

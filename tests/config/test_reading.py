@@ -174,7 +174,7 @@ def test_an_unknown_key_is_named_at_any_depth(section: tuple[str | int, ...], na
     ("text", "message"),
     [
         ("join: {hold_second: 1}", "join.hold_second: unknown key; did you mean join.hold_seconds? (line 1)"),
-        ("\nfoo: 1", "foo: unknown key; known here: attribution, exporters, health, join, kv_events, ledger, measures, receivers, redaction, shutdown, spool, telemetry, workers (line 2)"),
+        ("\nfoo: 1", "foo: unknown key; known here: attribution, exporters, health, join, kv_events, ledger, measures, memory, receivers, redaction, references, shutdown, spool, telemetry, workers (line 2)"),
         ("jion: 1", "jion: unknown key; did you mean join? (line 1)"),
         ("exporters: {a: {}}", "exporters.a.endpoint: must be given (line 1)"),
         ("exporters:\n  a:\n", "exporters.a.endpoint: must be given (line 2)"),

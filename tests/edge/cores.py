@@ -43,6 +43,7 @@ class PassingCore:
     bodies: list[tuple[Signal, bytes]] = field(default_factory=list)
     held: list[tuple[float, Redacted]] = field(default_factory=list)
     advanced_at: list[float] = field(default_factory=list)
+    recorded_bytes: int = 0
 
     def traces(self, body: bytes, now: float, *, ticket: int = 0) -> Accepted:
         return self._take(untouched(Signal.TRACES, body, span_count(body), ticket=ticket), now)
@@ -78,6 +79,17 @@ class PassingCore:
     def drain(self) -> tuple[Redacted, ...]:
         held, self.held = self.held, []
         return tuple(item for _, item in held)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(len(item.body) for _, item in self.held)
+
+    def shed(self, bytes_max: int, now: float) -> tuple[Redacted, ...]:
+        del now
+        released: list[Redacted] = []
+        while self.held_bytes > bytes_max:
+            released.append(self.held.pop(0)[1])
+        return tuple(released)
 
     def kv_frames(
         self, source: KvSource, frames: Sequence[bytes], received_unix_nanos: int, *, replayed: bool, now: float

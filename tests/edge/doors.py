@@ -15,7 +15,8 @@ from tests.edge.cores import PassingCore, counted
 from tests.edge.sink import SERVICES
 from whymiss.config import ExporterConfig, GrpcReceiverConfig, HttpReceiverConfig
 from whymiss.edge.delivery import Delivered, Pace
-from whymiss.edge.exporter import Exporter, FanOut
+from whymiss.edge.exporter import Exporter
+from whymiss.edge.fan_out import FanOut
 from whymiss.edge.intake import Intake
 from whymiss.edge.otlp_grpc import GrpcReceiver
 from whymiss.edge.otlp_http import HttpReceiver

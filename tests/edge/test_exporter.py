@@ -13,7 +13,8 @@ from tests.edge.paces import HeldPace
 from tests.edge.traffic import BODIES, numbers, redacted
 from whymiss.config import ExporterConfig, RetryConfig
 from whymiss.edge.delivery import Deferred, Delivered, Refused
-from whymiss.edge.exporter import CONCURRENCY, GATHER_SECONDS, REQUEST_BYTES_MAX, Exporter, FanOut
+from whymiss.edge.exporter import CONCURRENCY, GATHER_SECONDS, REQUEST_BYTES_MAX, Exporter
+from whymiss.edge.fan_out import FanOut
 from whymiss.errors import Overloaded
 from whymiss.redaction import Signal, untouched
 

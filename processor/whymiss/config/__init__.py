@@ -6,6 +6,7 @@ appears in an error, because it may be a secret: the key and the line do.
 
 from .kinds import Secret
 from .kv_events import KvDiscoveryConfig, KvEventsConfig, KvSourceConfig, expand, sources_at
+from .memory import MemoryConfig
 from .network import (
     ExporterConfig,
     GrpcReceiverConfig,
@@ -45,6 +46,7 @@ __all__ = [
     "KvSourceConfig",
     "LedgerConfig",
     "MeasuresConfig",
+    "MemoryConfig",
     "ReceiversConfig",
     "RedactionConfig",
     "ReferencesConfig",

@@ -11,6 +11,7 @@ import yaml
 from ..errors import ConfigError
 from .kinds import Secret, Section
 from .kv_events import KvEventsConfig
+from .memory import MemoryConfig
 from .network import ExporterConfig, HealthConfig, ReceiversConfig, TelemetryConfig
 from .spool import SpoolConfig
 from .stages import (
@@ -61,6 +62,8 @@ class Config(Section, frozen=True, kw_only=True):
     """How the service stops."""
     spool: SpoolConfig = SpoolConfig()
     """What is on disk before it is acknowledged."""
+    memory: MemoryConfig = MemoryConfig()
+    """What is held by all parts together."""
 
     @classmethod
     def default(cls) -> Self:
@@ -73,6 +76,14 @@ class Config(Section, frozen=True, kw_only=True):
         self._check_exporters()
         self._check_spool()
         self._check_workers()
+        self.memory.check(self.ledger.bytes_max, self.request_bytes_max)
+
+    @property
+    def request_bytes_max(self) -> int:
+        """The largest request that a receiver takes."""
+        grpc, http = self.receivers.grpc, self.receivers.http
+        sizes = (grpc.max_receive_bytes if grpc.endpoint else 0, http.max_body_bytes if http.endpoint else 0)
+        return max(sizes)
 
     def _check_listeners(self) -> None:
         seen: dict[str, str] = {}

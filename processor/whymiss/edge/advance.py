@@ -10,7 +10,7 @@ from .logs import Log
 
 if TYPE_CHECKING:
     from .delivery import Pace
-    from .exporter import FanOut
+    from .fan_out import FanOut
     from .intake import Core
 
 STEP_SECONDS = 0.05

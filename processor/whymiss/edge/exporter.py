@@ -19,14 +19,13 @@ from .logs import Log
 from .portions import divide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..config import ExporterConfig
     from ..measures import Measures
     from ..redaction import Redacted
     from .delivery import Reply, Transport
     from .logs import Scalar
-    from .spool.receipts import Receipts
 
 CONCURRENCY = 10
 """Requests under way to one destination, as a Collector's ``num_consumers``."""
@@ -82,8 +81,8 @@ class Exporter:
         self._transport = transport
         self._measures = measures
         self._pace = pace or Pace()
-        self.receipts: Receipts | None = None
-        """Who is told of each item that was delivered, or given up and counted; not of those that the shutdown left."""
+        self.ended: Callable[[Sequence[Redacted]], None] | None = None
+        """Who is told of the items that were delivered, or given up and counted; not of those that the shutdown left."""
         self.standing = Standing()
         self._queue: deque[Redacted] = deque()
         self._queued_bytes = 0
@@ -107,6 +106,11 @@ class Exporter:
     def held_bytes(self) -> int:
         """Bytes of the requests queued or under way."""
         return self._queued_bytes + sum(batch.size for batch in self._sending)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes held twice: what is under way was put together into one request."""
+        return sum(batch.size for batch in self._sending)
 
     @property
     def fullness(self) -> float:
@@ -190,8 +194,8 @@ class Exporter:
             self._employ()
             await self._deliver(batch)
             self._sending.remove(batch)
-            if self.receipts is not None:
-                self.receipts.ended(batch.requests)
+            if self.ended is not None:
+                self.ended(batch.requests)
         self._gathering = False
 
     def _may_grow(self) -> bool:
@@ -243,6 +247,7 @@ class Exporter:
                 return reply
             wait_seconds = self._wait_seconds(attempts, reply.hint_seconds)
             attempts += 1
+            self._measures.count("whymiss.exporter.deferred_attempts", exporter=self.name, code=reply.code)
             if limit and self._pace.now() - began + wait_seconds > limit:
                 return reply
             _log.info("export will be tried again", exporter=self.name, code=reply.code, wait_seconds=wait_seconds)
@@ -278,50 +283,3 @@ class Exporter:
     def _lose(self, how: Loss, items: int, **fields: Scalar) -> None:
         self._measures.count("whymiss.exporter.failed_spans", items, exporter=self.name, error_type=how)
         _log.error("accepted data was not delivered", exporter=self.name, reason=how, spans=items, error=None, **fields)
-
-
-class FanOut:
-    """All destinations; each gets everything, in its own time. ``receipts`` knows which requests are over."""
-
-    def __init__(self, exporters: Sequence[Exporter], receipts: Receipts | None = None) -> None:
-        self._exporters = exporters
-        self._receipts = receipts
-        for exporter in exporters:
-            exporter.receipts = receipts
-
-    @property
-    def exporters(self) -> Sequence[Exporter]:
-        """The destinations."""
-        return self._exporters
-
-    @property
-    def fullness(self) -> float:
-        """That of the fullest destination."""
-        return max((exporter.fullness for exporter in self._exporters), default=0.0)
-
-    def require_room(self) -> None:
-        """Raise `Overloaded` while any destination's queue is full."""
-        for exporter in self._exporters:
-            exporter.require_room()
-
-    def enqueue(self, items: Iterable[Redacted]) -> None:
-        """Queue acknowledged items everywhere."""
-        for item in items:
-            if self._receipts is not None:
-                self._receipts.queued(item, len(self._exporters) if item.body else 0)
-            for exporter in self._exporters:
-                exporter.enqueue(item)
-
-    def look(self, ticket: int) -> None:
-        """See whether a request is over, after all that left of it at once was queued."""
-        if self._receipts is not None and ticket:
-            self._receipts.look([ticket])
-
-    def gauge(self) -> None:
-        """Bring the gauges up to date."""
-        for exporter in self._exporters:
-            exporter.gauge()
-
-    async def stop(self, deadline_seconds: float) -> int:
-        """Stop all at once; return how many requests were given up."""
-        return sum(await asyncio.gather(*(exporter.stop(deadline_seconds) for exporter in self._exporters)))

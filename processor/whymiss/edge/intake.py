@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ..errors import BadInput, Overloaded
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from ..measures import Measures
     from ..pipeline import Accepted, KvOutcome, KvSource
     from ..redaction import Redacted
-    from .exporter import FanOut
+    from .fan_out import FanOut
+    from .memory import Memory
     from .spool.records import Record
     from .spool.spool import Spool
 
@@ -68,6 +70,20 @@ class Core(Protocol):
         """Release everything."""
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the spans that are held."""
+        ...
+
+    @property
+    def recorded_bytes(self) -> int:
+        """Bytes of the record of the workers' caches."""
+        ...
+
+    def shed(self, bytes_max: int, now: float) -> tuple[Redacted, ...]:
+        """Release the oldest that is held, until no more than so many bytes are."""
+        ...
+
 
 class Intake:
     """Takes requests from the receivers and hands on what the core lets go of at once.
@@ -87,16 +103,24 @@ class Intake:
     ) -> None:
         self._receive = {Signal.TRACES: core.traces, Signal.METRICS: core.metrics, Signal.LOGS: core.logs}
         self._spool = spool
+        self.memory: Memory | None = None
+        """Who counts what is being taken, and refuses it where there is too much."""
         self._measures = core.measures
         self._fan_out = fan_out
         self._now = now
         self._accepted = accepted
 
+    @property
+    def is_pressed(self) -> bool:
+        """Whether memory is short, and whoever can wait should."""
+        return self.memory is not None and self.memory.is_pressed
+
     async def accept(self, door: Door, signal: Signal, body: bytes) -> Accepted:
         """Take one encoded request, or raise what `answer_to` knows how to answer."""
         try:
             self._fan_out.require_room()
-            accepted = self._take(signal, body) if self._spool is None else await self._keep(self._spool, signal, body)
+            with nullcontext() if self.memory is None else self.memory.taking(len(body)):
+                accepted = await self._accept(signal, body)
         except (BadInput, Overloaded) as error:
             _log.warning("a request was refused", error=error, transport=door, signal=signal)
             self._count_refused_spans(door, signal, body)
@@ -124,6 +148,9 @@ class Intake:
                 self._spool.settle(record.sequence)
         self._measures.count("whymiss.spool.replayed_requests", outcome=outcome)
         self._accepted()
+
+    async def _accept(self, signal: Signal, body: bytes) -> Accepted:
+        return self._take(signal, body) if self._spool is None else await self._keep(self._spool, signal, body)
 
     async def _keep(self, spool: Spool, signal: Signal, body: bytes) -> Accepted:
         """Put a request on disk, then take it; one that is refused is forgotten there."""

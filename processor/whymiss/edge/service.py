@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import msgspec
 import zmq
 import zmq.asyncio
 
@@ -21,20 +22,22 @@ from . import logs
 from .advance import Advance
 from .checkpoint import CheckpointFile, Checkpoints
 from .delivery import Pace
-from .exporter import Exporter, FanOut
+from .exporter import Exporter
+from .fan_out import FanOut
 from .health import Health, Status
 from .intake import Intake
 from .kv_discovery import Discovery, World
 from .kv_events import KvListener, source_name
 from .kv_push import kv_push_service
 from .kv_silence import Attended, Silence
+from .memory import Limits, Memory, container_bytes, limits_of
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
 from .security import Doorkeeper
 from .spool.receipts import Receipts
 from .spool.replay import Replay
 from .spool.spool import Spool
-from .telemetry import MetricsServer, OtlpMetricsPush, own_resource, resident_bytes
+from .telemetry import MetricsServer, OtlpMetricsPush, own_resource
 from .transports import connect
 
 if TYPE_CHECKING:
@@ -63,7 +66,8 @@ class Service:
     """
 
     def __init__(self, config: Config, core: Core | None = None, *, temporality: Temporality = "cumulative") -> None:
-        self._config = config
+        self._limits = limits_of(config, container_bytes())
+        self._config = config = _fitted(config, self._limits)
         self._temporality = temporality
         path = config.ledger.checkpoint_path
         self._checkpoint = None if path is None or core is not None else CheckpointFile(Path(path))
@@ -75,6 +79,7 @@ class Service:
         )
         self._core: Core = core or self._pipeline
         self._fan_out = FanOut([])
+        self._memory: Memory | None = None
         self._spool: Spool | None = None
         self._stack = AsyncExitStack()
         self._stop_by = 0.0
@@ -98,7 +103,10 @@ class Service:
             stack.push_async_callback(_cancel, task)
             self._resume(stack)
             await self._start_listeners(stack, advance)
+            self._memory = Memory(self._limits, core, self._fan_out, pace)
+            stack.push_async_callback(_cancel, asyncio.create_task(self._memory.run()))
             intake = Intake(core, self._fan_out, pace.now, advance.look, self._spool)
+            intake.memory = self._memory
             if self._spool is not None:
                 replay = Replay(self._spool, intake, self._fan_out, pace, config.spool.replay_requests_per_second)
                 stack.push_async_callback(_cancel, asyncio.create_task(replay.run()))
@@ -211,7 +219,8 @@ class Service:
         self._fan_out.gauge()
         if self._spool is not None:
             self._spool.gauge()
-        self._core.measures.gauge("whymiss.process.memory", resident_bytes())
+        if self._memory is not None:
+            self._memory.gauge()
         return self._core.measures.snapshot(reader)
 
     def _begin_to_stop(self, health: Health | None) -> None:
@@ -228,6 +237,14 @@ class Service:
 
     async def _stop_exporters(self) -> None:
         self.given_up = await self._fan_out.stop(max(0.0, self._stop_by - time.monotonic()))
+
+
+def _fitted(config: Config, limits: Limits) -> Config:
+    """The configuration with a record that fits into the container."""
+    if limits.ledger >= config.ledger.bytes_max:
+        return config
+    _log.warning("the record must be smaller than configured", limit_key="ledger.bytes_max", bytes=limits.ledger)
+    return msgspec.structs.replace(config, ledger=msgspec.structs.replace(config.ledger, bytes_max=limits.ledger))
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

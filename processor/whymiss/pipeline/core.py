@@ -224,6 +224,22 @@ class Pipeline:
         self._show_join()
         return tuple(outgoing)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the spans that are held."""
+        return self._joiner.held_bytes
+
+    @property
+    def recorded_bytes(self) -> int:
+        """Bytes of the record of the workers' caches."""
+        return self.ledger.retained_bytes
+
+    def shed(self, bytes_max: int, now: float) -> tuple[Redacted, ...]:
+        """Let go of the oldest that is held, until no more than so many bytes are."""
+        outgoing = self._act(self._joiner.shed(bytes_max, now), now)
+        self._show_join()
+        return tuple(outgoing)
+
     def drain(self) -> tuple[Redacted, ...]:
         """Let go of everything, at shutdown."""
         self.ledger.settle()

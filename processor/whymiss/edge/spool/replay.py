@@ -9,7 +9,7 @@ from ..logs import Log
 
 if TYPE_CHECKING:
     from ..delivery import Pace
-    from ..exporter import FanOut
+    from ..fan_out import FanOut
     from ..intake import Intake
     from .spool import Spool
 
@@ -40,10 +40,15 @@ class Replay:
         """Read the backlog and hand it on, a few requests a turn."""
         count = 0
         for record in await self._spool.backlog():
-            while self._spool.replaying_bytes > BYTES_MAX or self._fan_out.fullness > FULLNESS_MAX:
+            while self._must_wait():
                 await self._pace.wait(self._never, _TURN_SECONDS)
             self._intake.replay(record)
             count += 1
             if count % self._turn == 0:
                 await self._pace.wait(self._never, self._seconds)
         _log.info("the backlog of earlier runs has been read", requests=count)
+
+    def _must_wait(self) -> bool:
+        """Whether new requests need the memory or the queues."""
+        full = self._spool.replaying_bytes > BYTES_MAX or self._fan_out.fullness > FULLNESS_MAX
+        return full or self._intake.is_pressed
