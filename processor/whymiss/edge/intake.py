@@ -169,7 +169,7 @@ class Intake:
         self._fan_out.look(ticket)
         return accepted
 
-    def count_refused(self, door: Door, signal: Signal, reason: str) -> None:
+    def count_refused(self, door: Door, signal: Signal | Literal["kv_events"], reason: str) -> None:
         """Count a request that a client was told to have failed."""
         self._measures.count("whymiss.receiver.refused_requests", transport=door, signal=signal, reason=reason)
 

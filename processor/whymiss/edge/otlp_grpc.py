@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
+from ..errors import BadInput, Overloaded
 from ..wire.json_out import export_response, retry_delay_bytes, status_details_bytes
-from .answers import UNAUTHENTICATED, answer_to
+from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
+from .grpc_bodies import Bodies, Unhurried
 from .security import OPEN, Doorkeeper, grpc_server_credentials
 from .services import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import NoReturn
+    from typing import Literal, NoReturn, TypeAlias
 
     from ..config import GrpcReceiverConfig
     from ..redaction import Signal
     from .answers import Answer
     from .intake import Intake
 
+    Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+
 PING_INTERVAL_MS = 5_000
 """How often a client may ping. Collectors do every 10 s, and by default gRPC hangs up on them at the third."""
 
 _CONNECTION_AGE_MS = 240_000  # long-lived connections never rebalance otherwise
 _CONNECTION_GRACE_MS = 60_000
+_HANDSHAKE_MS = 10_000  # a connection that does not begin to speak HTTP/2 by then is closed
+_STREAMS_MAX = 100  # calls at once on a connection, the fewest that HTTP/2 advises; a client waits with more
 
 
 class GrpcReceiver:
@@ -40,8 +46,10 @@ class GrpcReceiver:
         grace_seconds: float = 1.0,
         ping_interval_ms: int = PING_INTERVAL_MS,
         doorkeeper: Doorkeeper = OPEN,
+        bodies: Bodies | None = None,
     ) -> None:
         self._doorkeeper = doorkeeper
+        self._bodies = bodies or Bodies()
         self._credentials = (
             None if settings.tls is None else grpc_server_credentials(settings.tls, "receivers.grpc.tls")
         )
@@ -51,7 +59,7 @@ class GrpcReceiver:
         self._server = grpc.aio.server(
             handlers=[
                 grpc.method_handlers_generic_handler(
-                    service, {"Export": grpc.unary_unary_rpc_method_handler(self._export(signal))}
+                    service, {"Export": grpc.stream_unary_rpc_method_handler(self._export(signal))}
                 )
                 for signal, service in SERVICES.items()
             ],
@@ -59,6 +67,8 @@ class GrpcReceiver:
                 ("grpc.max_receive_message_length", settings.max_receive_bytes),
                 ("grpc.http2.min_ping_interval_without_data_ms", ping_interval_ms),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+                ("grpc.max_concurrent_streams", _STREAMS_MAX),
                 ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS),
                 ("grpc.max_connection_age_grace_ms", _CONNECTION_GRACE_MS),
                 ("grpc.so_reuseport", 0),
@@ -69,7 +79,12 @@ class GrpcReceiver:
 
     def add(self, service: grpc.GenericRpcHandler) -> None:
         """Serve one more service; before `start`."""
-        self._server.add_generic_rpc_handlers((service,))
+
+        async def read(context: Context) -> bytes:
+            # A stranger's message is not waited for: the service refuses whoever shows no token.
+            return await self._read(context, "kv_events") if self._admits(context) else b""
+
+        self._server.add_generic_rpc_handlers((Unhurried(service, read),))
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
@@ -86,11 +101,23 @@ class GrpcReceiver:
         """Take no new calls, and let those under way finish within the grace."""
         await self._server.stop(self._grace_seconds)
 
-    def _export(self, signal: Signal) -> Callable[[bytes, grpc.aio.ServicerContext[bytes, bytes]], Awaitable[bytes]]:
-        async def export(body: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            if not self._doorkeeper.admits(dict(context.invocation_metadata() or ()).get("authorization")):
+    def _admits(self, context: Context) -> bool:
+        return self._doorkeeper.admits(dict(context.invocation_metadata() or ()).get("authorization"))
+
+    async def _read(self, context: Context, signal: Signal | Literal["kv_events"]) -> bytes:
+        try:
+            return await self._bodies.read(context)
+        except (TimeoutError, BadInput, Overloaded) as error:
+            answer = TOO_SLOW if isinstance(error, TimeoutError) else answer_to(error)
+            self._intake.count_refused("grpc", signal, answer.reason)
+            await _refuse(context, answer)
+
+    def _export(self, signal: Signal) -> Callable[[object, Context], Awaitable[bytes]]:
+        async def export(_: object, context: Context) -> bytes:
+            if not self._admits(context):
                 self._intake.count_refused("grpc", signal, UNAUTHENTICATED.reason)
                 await _refuse(context, UNAUTHENTICATED)
+            body = await self._read(context, signal)
             try:
                 accepted = await self._intake.accept("grpc", signal, body)
             except Exception as error:
@@ -102,7 +129,7 @@ class GrpcReceiver:
         return export
 
 
-async def _refuse(context: grpc.aio.ServicerContext[bytes, bytes], answer: Answer) -> NoReturn:
+async def _refuse(context: Context, answer: Answer) -> NoReturn:
     # Go reads the first trailer, Python the second.
     trailers = [("grpc-status-details-bin", status_details_bytes(answer.number, answer.message, answer.retry_seconds))]
     if answer.retry_seconds is not None:
