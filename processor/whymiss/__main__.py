@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from . import __version__
-from .config import Config, parse, render
+from .config import Config, render
+from .edge.config_file import read
 from .errors import BadInput, ConfigError
 
 EXIT_CONFIG = 2
@@ -24,16 +26,8 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-def _read(file: Path | None) -> Config:
-    if file is None:
-        return Config.default()
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
-        return parse(text, os.environ)
-    except UnicodeDecodeError:
-        raise ConfigError("", f"{file}: not UTF-8") from None
-    except ConfigError as error:
-        raise ConfigError("", f"{file}: {error}") from None
+def _read(file: Path | None, *, keys: bool = True) -> Config:
+    return Config.default() if file is None else read(file, os.environ, keys=keys)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,7 +39,7 @@ def commands() -> None:
 @commands.command()
 @click.option("--config", "file", type=_FILE, help="Configuration file; without it all defaults hold.")
 def run(file: Path | None) -> None:
-    """Receive spans, attribute misses, and send everything on until stopped.
+    """Receive spans, attribute misses, and send everything on until stopped; SIGHUP reads the file again.
 
     \b
     Examples:
@@ -55,7 +49,9 @@ def run(file: Path | None) -> None:
     config = _read(file)
     from .edge import service
 
-    sys.exit(service.run(config))
+    # What came through a pipe cannot be read twice.
+    again = None if file is None or str(file) == "-" else partial(_read, file)
+    sys.exit(service.run(config, again))
 
 
 @commands.command()
@@ -68,7 +64,7 @@ def check(file: Path) -> None:
       whymiss check whymiss.yaml
       envsubst < template.yaml | whymiss check -
     """
-    click.echo(render(_read(file)), nl=False)
+    click.echo(render(_read(file, keys=False)), nl=False)
 
 
 @commands.command()

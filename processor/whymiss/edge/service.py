@@ -33,6 +33,7 @@ from .kv_silence import Attended, Silence
 from .memory import Limits, Memory, container_bytes, limits_of
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
+from .reload import Reload
 from .security import Doorkeeper
 from .spool.receipts import Receipts
 from .spool.replay import Replay
@@ -41,6 +42,7 @@ from .telemetry import MetricsServer, OtlpMetricsPush, own_resource
 from .transports import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from ..config import Config, KvSourceConfig
@@ -58,14 +60,23 @@ class Service:
     """A running whymiss: ``async with Service(config) as service``. Ports of 0 can be read once it runs.
 
     Leaving the block drains: receivers close, the core releases all it holds, the exporters send it.
-    ``core`` is what stands between receivers and exporters, the pipeline by default.
+    ``core`` is what stands between receivers and exporters, the pipeline by default. ``read`` reads the configuration
+    again when ``reload`` is called; it may raise ``ConfigError``.
 
     Raises:
         OSError: the key of the checkpoint can neither be read nor be made.
         BadInput: the file of that key holds something else.
     """
 
-    def __init__(self, config: Config, core: Core | None = None, *, temporality: Temporality = "cumulative") -> None:
+    def __init__(
+        self,
+        config: Config,
+        core: Core | None = None,
+        *,
+        temporality: Temporality = "cumulative",
+        read: Callable[[], Config] | None = None,
+    ) -> None:
+        self._reload = None if read is None else Reload(config, read)
         self._limits = limits_of(config, container_bytes())
         self._config = config = _fitted(config, self._limits)
         self._temporality = temporality
@@ -102,7 +113,7 @@ class Service:
             task = asyncio.create_task(advance.run())
             stack.push_async_callback(_cancel, task)
             self._resume(stack)
-            await self._start_listeners(stack, advance)
+            discovery = await self._start_listeners(stack, advance)
             self._memory = Memory(self._limits, core, self._fan_out, pace)
             stack.push_async_callback(_cancel, asyncio.create_task(self._memory.run()))
             intake = Intake(core, self._fan_out, pace.now, advance.look, self._spool)
@@ -111,6 +122,9 @@ class Service:
                 replay = Replay(self._spool, intake, self._fan_out, pace, config.spool.replay_requests_per_second)
                 stack.push_async_callback(_cancel, asyncio.create_task(replay.run()))
             await self._start_receivers(stack, intake, advance)
+            if self._reload is not None:
+                changing = self._reload.run(self._pipeline, discovery)
+                stack.push_async_callback(_cancel, asyncio.create_task(changing))
             stack.callback(self._begin_to_stop, health)
             self._stack = stack.pop_all()
         if health is not None:
@@ -170,7 +184,14 @@ class Service:
         stack.callback(checkpoints.stop)
         stack.push_async_callback(_cancel, asyncio.create_task(checkpoints.run()))
 
-    async def _start_listeners(self, stack: AsyncExitStack, advance: Advance) -> None:
+    def reload(self) -> None:
+        """Have the configuration read again; without a file to read it from that is only a line in the log."""
+        if self._reload is None:
+            _log.warning("there is no configuration file to read again")
+        else:
+            self._reload.ask()
+
+    async def _start_listeners(self, stack: AsyncExitStack, advance: Advance) -> Discovery:
         context = zmq.asyncio.Context()
         context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))  # the default is 1023: too few for a fleet
         stack.callback(context.destroy, linger=0)
@@ -189,6 +210,7 @@ class Service:
         discovery = Discovery(settings, subscribe, self._core.measures, World(os.environ))
         stack.push_async_callback(discovery.stop)
         await discovery.start()
+        return discovery
 
     async def _start_receivers(self, stack: AsyncExitStack, intake: Intake, advance: Advance) -> None:
         settings = self._config.receivers
@@ -263,16 +285,17 @@ def _temporality(preference: str) -> Temporality:
             return "cumulative"
 
 
-def run(config: Config) -> int:
+def run(config: Config, read: Callable[[], Config] | None = None) -> int:
     """Run until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
+    SIGHUP has the configuration read again, by ``read``.
     Returns 0, or 1 where an address or the checkpoint's key could not be had, or accepted data was given up.
     """
     logs.configure(config.telemetry.log_level)
-    return asyncio.run(_run(config))
+    return asyncio.run(_run(config, read))
 
 
-async def _run(config: Config) -> int:
+async def _run(config: Config, read: Callable[[], Config] | None) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -285,7 +308,8 @@ async def _run(config: Config) -> int:
         loop.add_signal_handler(number, stop)
     preference = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "")
     try:
-        service = Service(config, temporality=_temporality(preference))
+        service = Service(config, temporality=_temporality(preference), read=read)
+        loop.add_signal_handler(signal.SIGHUP, service.reload)
         async with service:
             await stopping.wait()
     except (OSError, BadInput) as error:
