@@ -246,3 +246,19 @@ def test_what_a_tier_may_have_loaded_is_never_called_a_miss() -> None:
     scene.serve("asked", "w", 5.0, WHAT)
     assert said(scene.verdict("asked")) == ("unknown", "lookup_unseen")
     assert scene.verdict("asked").recomputed_tokens is None
+
+
+# --- siblings wherever they are -----------------------------------------------------------------------
+
+
+def test_a_sibling_on_another_worker_makes_a_block_a_branch() -> None:
+    shared = text(32)
+    first, other = (prompt([*shared, *text(20, whose)]) for whose in ("mine", "theirs"))
+    for sibling, expected in ((None, "new_content"), (0.9, "no_recent_match"), (3.0, "unknown"), (3.5, "new_content")):
+        scene = Scene("w", "other")
+        scene.serve("base", "w", 0.2, prompt(shared))
+        scene.serve("base there", "other", 0.3, prompt(shared))
+        if sibling is not None:
+            scene.serve("sibling", "other", sibling, other, 2)
+        scene.serve("asked", "w", 3.0, first, 2)
+        assert scene.verdict("asked").cause.value == expected, sibling

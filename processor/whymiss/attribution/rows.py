@@ -285,10 +285,10 @@ def identity_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 
 def token_divergence(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 16: other tokens now, the same ones again later."""
-    del policy
     if facts.reconverging:
-        return Yes(lost_blocks=None if facts.tail_gap else 1 + facts.reconverging)
-    return Unsure(facts.tail_gap) if facts.tail_gap else None
+        return Yes(lost_blocks=None if facts.tail_gap or facts.siblings_gap else 1 + facts.reconverging)
+    gap = facts.tail_gap or (Reason.NONE if policy.fleet_view_declared else facts.siblings_gap)
+    return Unsure(gap) if gap else None
 
 
 def new_content(facts: Facts, policy: Policy) -> Yes | Unsure | None:

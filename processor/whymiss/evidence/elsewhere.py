@@ -6,28 +6,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import Fact, Facts, Holder, LedgerView, Reason, Removal, Residency, StreamId, Tier
+from ..model import Fact, Facts, Holder, LedgerView, Reason, Residency, StreamId, Tier
 from .reading import Reading
 from .recent import RecentRequests
 from .record import HELD, HELD_OR_LOST, OwnRecord, gap_after, leading
+from .view import View
 
 
 class Elsewhere:
-    """Reads the records of the rest of the view. ``tolerance`` is how far clocks may differ, in nanoseconds."""
+    """Reads the records of the rest of the view."""
 
-    def __init__(self, ledger: LedgerView, record: OwnRecord, recent: RecentRequests, tolerance: int) -> None:
+    def __init__(self, ledger: LedgerView, record: OwnRecord, recent: RecentRequests, view: View) -> None:
         self._ledger = ledger
         self._record = record
         self._recent = recent
-        self._tolerance = tolerance
+        self._view = view
 
     def add(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
         """The facts with holders, tiers and workers that lost the block."""
-        view = [
-            other
-            for other in self._ledger.view_of(stream)
-            if self._ledger.block_size(other) in {None, reading.block_size}
-        ]
+        view = self._view.others(stream, reading)
         facts = self._tiers(facts, stream, reading, chain, view)
         facts = self._workers(facts, stream, reading, chain, view)
         unseen = facts.here is not None and facts.here.state is Residency.NEVER_SEEN
@@ -70,12 +67,11 @@ class Elsewhere:
         lost: list[int | None] = []
         holder_gap = view_gap = Reason.NONE
         for other in view:
-            tolerance = self._between(stream, other)
-            before = self._ledger.position_at(other, reading.earliest - tolerance)
+            sight = self._view.of(stream, other, reading)
             history_gap = self._record.history_gap(other, reading)
             for tier in (Tier.DEVICE, *self._ledger.tiers(other)):
-                states = self._ledger.as_of(other, chain, before, tier=tier)
-                doubt = self._doubt(other, tier, chain[0], states[0], reading, tolerance)
+                states = self._ledger.as_of(other, chain, sight.before, tier=tier)
+                doubt = self._view.doubt(sight, tier, chain[0], states[0], reading)
                 if states[0].state is not Residency.RESIDENT:
                     view_gap = view_gap or doubt
                 elif doubt:
@@ -105,18 +101,17 @@ class Elsewhere:
         if block is None:
             return facts
         for other in view:
-            tolerance = self._between(stream, other)
-            before = self._ledger.position_at(other, reading.earliest - tolerance)
-            for twin in self._ledger.like(other, block, before):
+            sight = self._view.of(stream, other, reading)
+            for twin in self._ledger.like(other, block, sight.before):
                 if block.extras is not None and twin.extras is not None and twin.extras != block.extras:
                     continue
                 # An adapter is hashed by its path, which is not published.
                 unclear = block.extras is None or twin.extras is None or "lora" in block.kinds
-                fact = self._ledger.as_of(other, (twin.key,), before)[0]
-                gap = self._doubt(other, Tier.DEVICE, twin.key, fact, reading, tolerance)
+                fact = self._ledger.as_of(other, (twin.key,), sight.before)[0]
+                gap = self._view.doubt(sight, Tier.DEVICE, twin.key, fact, reading)
                 if unclear or gap:
                     return msgspec.structs.replace(facts, relatives_gap=gap or Reason.AMBIGUOUS_CHAIN)
-                leading = self._like_leading(other, stream, chain, before)
+                leading = self._like_leading(other, stream, chain, sight.before)
                 return msgspec.structs.replace(facts, same_identity=True, same_tokens_leading=leading)
         return facts
 
@@ -128,61 +123,6 @@ class Elsewhere:
                 break
             count += 1
         return count
-
-    def _between(self, stream: StreamId, other: StreamId) -> int:
-        """How far two workers' clocks may be apart: the tolerance, and what their messages show beyond it.
-
-        A host whose clock is wrong by more than the tolerance would otherwise place its events on the
-        wrong side of the lookup.
-        """
-        mine, theirs = self._ledger.clock_offset(stream), self._ledger.clock_offset(other)
-        shown = 0 if mine is None or theirs is None else abs(mine - theirs)
-        return self._tolerance + shown
-
-    def _doubt(  # noqa: PLR0913, PLR0917 - one question about one block of one worker
-        self, other: StreamId, tier: Tier, key: int, fact: Fact, reading: Reading, tolerance: int
-    ) -> Reason:
-        """Why another worker's record does not show what it held at the lookup."""
-        until = reading.latest + tolerance
-        if fact.state is Residency.AMBIGUOUS:
-            return Reason.AMBIGUOUS_COPIES
-        if fact.state is Residency.UNKNOWN:
-            return Reason.FLEET_VIEW_PARTIAL
-        if fact.state is Residency.NEVER_SEEN:
-            if self._record.history_gap(other, reading):
-                return Reason.FLEET_VIEW_PARTIAL
-        elif self._ledger.coverage(other, fact.at_unix_nanos or 0, until).holes:
-            return Reason.FLEET_VIEW_PARTIAL
-        before = self._ledger.position_at(other, reading.earliest - tolerance)
-        after = self._ledger.position_at(other, until)
-        if self._changes(other, tier, key, before, after):
-            return Reason.CLOCK_SKEW
-        # A record is confirmed by a later batch: the last one may be lost, and a reset is published with
-        # the next step. That batch tells of a step that may have begun before the lookup.
-        confirmed = self._ledger.confirmed_position(other, until)
-        if confirmed is None:
-            return Reason.EVIDENCE_LATE
-        if self._changes(other, tier, key, after, confirmed) and not self._of_later_work(
-            other, tier, key, confirmed, until
-        ):
-            return Reason.CLOCK_SKEW
-        return Reason.NONE
-
-    def _of_later_work(self, other: StreamId, tier: Tier, key: int, position: int, after: int) -> bool:
-        """Whether a change is the doing of requests that all arrived after a time."""
-        (now,) = self._ledger.as_of(other, (key,), position, tier=tier)
-        if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:
-            return False
-        if now.removal in {Removal.CLEARED, Removal.RESTARTED}:
-            return False
-        began = self._recent.prefills_began(other.worker, now.at_unix_nanos)
-        return began is not None and began > after
-
-    def _changes(self, other: StreamId, tier: Tier, key: int, first: int, last: int) -> bool:
-        if tier is Tier.DEVICE:
-            return self._ledger.touched(other, key, first, last)
-        begin, end = (self._ledger.as_of(other, (key,), position, tier=tier)[0] for position in (first, last))
-        return begin.ordinal != end.ordinal
 
     def _computing(self, streams: Sequence[StreamId], key: int, reading: Reading) -> bool:
         """Whether a request that was in its prefill at the lookup stored the block after it."""

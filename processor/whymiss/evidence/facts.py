@@ -28,6 +28,7 @@ from .reading import Reading, Readings
 from .recent import RecentRequests
 from .record import OwnRecord, matchable_chain
 from .relatives import Relatives
+from .view import View
 from .workers import Workers
 
 
@@ -44,8 +45,9 @@ class FactFinder:
         self._companions = companions
         self._promises = PromiseReader(workers, ledger, tolerance)
         self._record = OwnRecord(ledger, round(config.ledger.window_seconds * SECOND))
-        self._relatives = Relatives(ledger)
-        self._elsewhere = Elsewhere(ledger, self._record, recent, tolerance)
+        view = View(ledger, self._record, recent, tolerance)
+        self._relatives = Relatives(ledger, view)
+        self._elsewhere = Elsewhere(ledger, self._record, recent, view)
 
     def bare(self, request: Request, readings: Readings, worker: str | None, stream: StreamId | None = None) -> Facts:
         """The facts of a request without a reading: what its spans alone say."""

@@ -6,15 +6,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import Block, Facts, LedgerView, Reason, StreamId
+from ..model import Block, Facts, LedgerView, Reason, StreamId, Tier
 from .reading import Reading
+from .view import Sight, View
+
+_LATE_MAX = 16
+"""Siblings that are looked at one by one; more of them in one step are not told apart."""
 
 
 class Relatives:
-    """Compares the first missed block with what the serving worker's record knows."""
+    """Compares the first missed block with what the records know.
 
-    def __init__(self, ledger: LedgerView) -> None:
+    Twins are looked for where the request was served. Siblings count wherever they are: a block that another
+    worker saw a sibling of is a branch, wherever it was missed.
+    """
+
+    def __init__(self, ledger: LedgerView, view: View) -> None:
         self._ledger = ledger
+        self._view = view
 
     def add(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
         """The facts with what is known of blocks like the first of ``chain``."""
@@ -26,23 +35,70 @@ class Relatives:
         if reading.first and (parent is None or self._ledger.block(stream, parent) is None):
             # Its parent was hit, so it had been stored; before the record began.
             return msgspec.structs.replace(facts, relatives_gap=Reason.HISTORY_EXPIRED)
-        # Two are enough to tell whether there is another than the block itself.
-        under = self._ledger.children(stream, parent if reading.first else None, reading.position, limit=2)
-        siblings = [other for other in under if other != key]
         twins = self._ledger.same_tokens(stream, key, reading.position)
         different = [_kinds_between(block, twin) for twin in twins if _differ(block, twin)]
-        reconverging = self._ledger.reconverges(stream, reading.chain, reading.position) if siblings else 0
+        return self._siblings(
+            msgspec.structs.replace(
+                facts,
+                differing_kinds=min(different, key=lambda kinds: (len(kinds), kinds)) if different else None,
+                # One process gives one key to one identity: what differs here was not published.
+                relatives_gap=Reason.AMBIGUOUS_CHAIN if twins and not different else Reason.NONE,
+                same_tokens_leading=(
+                    self._ledger.same_tokens_leading(stream, chain, reading.position) if twins else None
+                ),
+            ),
+            stream,
+            reading,
+            parent if reading.first else None,
+        )
+
+    def _siblings(self, facts: Facts, stream: StreamId, reading: Reading, parent: int | None) -> Facts:
+        """The facts with what the whole view shows of blocks under the same parent, and of what follows them."""
+        sights = [self._view.of(stream, other, reading) for other in self._view.others(stream, reading)]
+        places = [(stream, reading.position), *((sight.stream, sight.before) for sight in sights)]
+        found = [place for place in places if self._has_sibling(*place, parent, reading)]
+        reconverging = max(
+            (self._ledger.reconverges(stream, reading.chain, at, among=among) for among, at in found), default=0
+        )
+        gaps = [self._sibling_gap(sight, stream, reading, parent, known=bool(found)) for sight in sights]
         return msgspec.structs.replace(
             facts,
-            siblings=bool(siblings),
-            extends=bool(reading.first) and not siblings,
-            differing_kinds=min(different, key=lambda kinds: (len(kinds), kinds)) if different else None,
-            # One process gives one key to one identity: what differs here was not published.
-            relatives_gap=Reason.AMBIGUOUS_CHAIN if twins and not different else Reason.NONE,
-            same_tokens_leading=(self._ledger.same_tokens_leading(stream, chain, reading.position) if twins else None),
+            siblings=bool(found),
+            extends=bool(reading.first) and not found,
             reconverging=reconverging,
-            tail_gap=self._tail_gap(stream, facts, reading) if siblings else Reason.NONE,
+            tail_gap=self._tail_gap(stream, facts, reading) if found else Reason.NONE,
+            siblings_gap=next((gap for gap in gaps if gap), Reason.NONE),
         )
+
+    def _has_sibling(self, stream: StreamId, position: int, parent: int | None, reading: Reading) -> bool:
+        # Two are enough to tell whether there is another than the block itself.
+        under = self._ledger.children(stream, parent, position, limit=2)
+        return any(other != reading.chain[0] for other in under)
+
+    def _sibling_gap(
+        self, sight: Sight, stream: StreamId, reading: Reading, parent: int | None, *, known: bool
+    ) -> Reason:
+        """Why another worker may have had a sibling, or more of its chain, than what had surely happened there shows.
+
+        Where a sibling is known, another one matters only by what follows it; so it does at block 0, where
+        every other prompt is one. Holes in the record are the view's.
+        """
+        other = sight.stream
+        if sight.confirmed is None:
+            return Reason.EVIDENCE_LATE
+        if sight.confirmed == sight.before:
+            return Reason.NONE
+        if reading.first and not known:
+            late = self._ledger.children(other, parent, sight.confirmed, limit=_LATE_MAX)
+            others = [key for key in late if key != reading.chain[0]]
+            later = len(late) < _LATE_MAX and all(self._view.of_later_work(sight, Tier.DEVICE, key) for key in others)
+            if not later:
+                return Reason.CLOCK_SKEW
+        near, far = (
+            self._ledger.reconverges(stream, reading.chain, position, among=other)
+            for position in (sight.before, sight.confirmed)
+        )
+        return Reason.NONE if near == far else Reason.CLOCK_SKEW
 
     def _strange(self, stream: StreamId, reading: Reading, block: Block | None) -> Reason:
         """Why a block has no tokens to compare.

@@ -97,6 +97,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     tail_gap: Reason = Reason.NONE
     """Why later blocks of the chain may repeat a sibling's all the same."""
     siblings: bool = False
+    """Another block was stored under the same parent, on any worker of the view."""
+    siblings_gap: Reason = Reason.NONE
+    """Why other workers may have had siblings, or chains of them, that are not counted."""
     extends: bool = False
     concurrent: bool = False
     """Another request was computing the block at the lookup."""

@@ -1,0 +1,107 @@
+"""The other workers' records, placed around a lookup: what had surely happened there by then, and what may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..model import Fact, LedgerView, Reason, Removal, Residency, StreamId, Tier
+from .reading import Reading
+from .recent import RecentRequests
+from .record import OwnRecord
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """Positions of another stream around a lookup."""
+
+    stream: StreamId
+    before: int
+    """What is before it had happened at the lookup."""
+    after: int
+    """What is not before it was published after the lookup."""
+    confirmed: int | None
+    """The position after the first batch that was; ``None`` while there is none.
+
+    A record is confirmed by a later batch: the last one may be lost, and a reset is published with the next
+    step. That batch tells of a step that may have begun before the lookup.
+    """
+    until: int
+    """The latest time of the lookup on the other's clock."""
+
+
+class View:
+    """Looks at the rest of the view. ``tolerance`` is how far clocks may differ, in nanoseconds."""
+
+    def __init__(self, ledger: LedgerView, record: OwnRecord, recent: RecentRequests, tolerance: int) -> None:
+        self._ledger = ledger
+        self._record = record
+        self._recent = recent
+        self._tolerance = tolerance
+
+    def others(self, stream: StreamId, reading: Reading) -> Sequence[StreamId]:
+        """The other streams whose blocks can be those of this one."""
+        return [
+            other
+            for other in self._ledger.view_of(stream)
+            if self._ledger.block_size(other) in {None, reading.block_size}
+        ]
+
+    def of(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
+        """Where a lookup of one stream stands in another."""
+        tolerance = self._between(stream, other)
+        until = reading.latest + tolerance
+        return Sight(
+            stream=other,
+            before=self._ledger.position_at(other, reading.earliest - tolerance),
+            after=self._ledger.position_at(other, until),
+            confirmed=self._ledger.confirmed_position(other, until),
+            until=until,
+        )
+
+    def _between(self, stream: StreamId, other: StreamId) -> int:
+        """How far two workers' clocks may be apart: the tolerance, and what their messages show beyond it.
+
+        A host whose clock is wrong by more than the tolerance would otherwise place its events on the
+        wrong side of the lookup.
+        """
+        mine, theirs = self._ledger.clock_offset(stream), self._ledger.clock_offset(other)
+        shown = 0 if mine is None or theirs is None else abs(mine - theirs)
+        return self._tolerance + shown
+
+    def doubt(self, sight: Sight, tier: Tier, key: int, fact: Fact, reading: Reading) -> Reason:
+        """Why another worker's record does not show what it held of a block at the lookup."""
+        other = sight.stream
+        if fact.state is Residency.AMBIGUOUS:
+            return Reason.AMBIGUOUS_COPIES
+        if fact.state is Residency.UNKNOWN:
+            return Reason.FLEET_VIEW_PARTIAL
+        if fact.state is Residency.NEVER_SEEN:
+            if self._record.history_gap(other, reading):
+                return Reason.FLEET_VIEW_PARTIAL
+        elif self._ledger.coverage(other, fact.at_unix_nanos or 0, sight.until).holes:
+            return Reason.FLEET_VIEW_PARTIAL
+        if self._changes(other, tier, key, sight.before, sight.after):
+            return Reason.CLOCK_SKEW
+        if sight.confirmed is None:
+            return Reason.EVIDENCE_LATE
+        if self._changes(other, tier, key, sight.after, sight.confirmed) and not self.of_later_work(sight, tier, key):
+            return Reason.CLOCK_SKEW
+        return Reason.NONE
+
+    def of_later_work(self, sight: Sight, tier: Tier, key: int) -> bool:
+        """Whether the last change of a block is the doing of requests that all arrived after the lookup."""
+        assert sight.confirmed is not None, "checked by the caller"
+        (now,) = self._ledger.as_of(sight.stream, (key,), sight.confirmed, tier=tier)
+        if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:
+            return False
+        if now.removal in {Removal.CLEARED, Removal.RESTARTED}:
+            return False
+        began = self._recent.prefills_began(sight.stream.worker, now.at_unix_nanos)
+        return began is not None and began > sight.until
+
+    def _changes(self, other: StreamId, tier: Tier, key: int, first: int, last: int) -> bool:
+        if tier is Tier.DEVICE:
+            return self._ledger.touched(other, key, first, last)
+        begin, end = (self._ledger.as_of(other, (key,), position, tier=tier)[0] for position in (first, last))
+        return begin.ordinal != end.ordinal
