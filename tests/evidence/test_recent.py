@@ -68,9 +68,15 @@ def test_a_rival_has_as_many_full_blocks_and_was_prefilling() -> None:
 
 def test_a_request_that_ended_fills_no_more_blocks() -> None:
     recent = noted((10.0, 1.0, 100, 30))
-    assert recent.ended_at("w", 16, 8, at(10.5), at(13.0))
-    assert not recent.ended_at("w", 16, 8, at(10.5), at(11.5)), "it was still running"
-    assert not recent.ended_at("w", 16, 9, at(10.5), at(13.0)), "it was shorter"
+    assert recent.ended_at("w", 16, 8, at(11.5), at(13.0))
+    assert not recent.ended_at("w", 16, 8, at(11.5), at(11.7)), "it was still running"
+    assert not recent.ended_at("w", 16, 9, at(11.5), at(13.0)), "it was shorter"
+
+
+def test_a_request_stores_its_prompt_before_its_first_token_and_its_answer_after_it() -> None:
+    recent = noted((10.0, 1.0, 100, 60))
+    assert [blocks for blocks in range(12) if recent.ended_at("w", 16, blocks, at(10.5), at(13.0))] == [6]
+    assert [blocks for blocks in range(12) if recent.ended_at("w", 16, blocks, at(11.5), at(13.0))] == [7, 8, 9]
 
 
 def test_prefills_at_a_moment_are_known_by_their_bounds() -> None:

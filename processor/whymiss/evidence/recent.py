@@ -77,14 +77,14 @@ class RecentRequests:
             for life in self._between(worker, unix_nanos - self._longest[worker] - CLOCK_GRAIN_NANOS, unix_nanos)
         )
 
-    def ended_at(self, worker: str, size: int, blocks: int, alive: int, before: int) -> bool:
-        """Whether a request that lived at one moment ended before another with this many full blocks.
+    def ended_at(self, worker: str, size: int, blocks: int, stored: int, before: int) -> bool:
+        """Whether a request that could store its block ``blocks - 1`` at a moment ended before another.
 
         The last generated token is never computed, so it fills no block (vllm scheduler).
         """
         return any(
-            life.start <= alive <= life.end < before and max(0, life.total_tokens - 1) // size == blocks
-            for life in self._between(worker, alive - self._longest[worker], before)
+            life.end < before and _could_store(life, size, blocks, stored)
+            for life in self._between(worker, stored - self._longest[worker], before)
         )
 
     def prefilling(self, worker: str, unix_nanos: int) -> list[int]:
@@ -102,3 +102,11 @@ class RecentRequests:
         lives = self._lives.get(worker, [])
         first = bisect_left(lives, after, key=lambda life: life.latest)
         return lives[first : bisect_left(lives, before, key=lambda life: life.latest)]
+
+
+def _could_store(life: Life, size: int, blocks: int, unix_nanos: int) -> bool:
+    """Whether a request may have stored this many blocks, the last of them at a moment: by its prefill, or decoding."""
+    prompt, total = life.prompt_tokens // size, max(0, life.total_tokens - 1) // size
+    if blocks == prompt:
+        return life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
+    return prompt < blocks <= total and life.first_token - CLOCK_GRAIN_NANOS <= unix_nanos <= life.end
