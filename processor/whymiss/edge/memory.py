@@ -193,8 +193,9 @@ class Memory:
         held = self._core.held_bytes
         if limit is None or not held:
             return False
+        excess = max(self.held_bytes - self._limits.soft, 0) or STEP_BYTES
         try:
-            self._fan_out.enqueue(self._core.shed(max(0, held - STEP_BYTES), self._pace.now()))
+            self._fan_out.enqueue(self._core.shed(max(0, held - min(excess, STEP_BYTES)), self._pace.now()))
         except Exception as error:
             self._core.measures.count("whymiss.stage.failures", stage="shed", error_type=type(error).__name__)
             _log.error("held spans could not be released", error=error)
