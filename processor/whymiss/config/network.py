@@ -147,10 +147,13 @@ class TelemetryConfig(Section, frozen=True, kw_only=True):
 
 
 class HealthConfig(Section, frozen=True, kw_only=True):
-    """Liveness and readiness."""
+    """Liveness, readiness and a page for humans."""
 
     endpoint: str | None = "127.0.0.1:13133"
     """Where probes are answered, ``host:port``. Default ``127.0.0.1:13133``; port 0 takes a free one; null is off."""
+    status_page: bool = True
+    """Whether a page for humans is served there too (``/status``, ``/status.json``). It names workers, sources of
+    events and next hops, and holds nothing of a prompt. Default true."""
 
     def __post_init__(self) -> None:
         check_listener("endpoint", self.endpoint)

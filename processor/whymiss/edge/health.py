@@ -5,11 +5,12 @@ A replica that restarts because its backend is down loses what it holds and help
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from aiohttp import web
 
-from .web import Site
+from .web import Answer, Site
 
 
 class Status(StrEnum):
@@ -23,12 +24,19 @@ class Status(StrEnum):
 class Health:
     """Answers ``/livez`` (200 as long as the event loop turns), ``/readyz`` and ``/`` (503 unless `Status.OK`).
 
-    Start it before everything else and stop it last, so that both ends are visible.
+    Start it before everything else and stop it last, so that both ends are visible. ``pages`` are for humans, on the
+    same port.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, pages: Mapping[str, Answer] | None = None) -> None:
         self._status = Status.STARTING
-        self._site = Site(endpoint, {"/": self._ready, "/readyz": self._ready, "/livez": self._alive})
+        probes = {"/": self._ready, "/readyz": self._ready, "/livez": self._alive}
+        self._site = Site(endpoint, {**(pages or {}), **probes})
+
+    @property
+    def status(self) -> Status:
+        """How far the service is."""
+        return self._status
 
     def set_status(self, status: Status) -> None:
         """Tell the next probe."""

@@ -38,6 +38,8 @@ from .security import Doorkeeper
 from .spool.receipts import Receipts
 from .spool.replay import Replay
 from .spool.spool import Spool
+from .status.site import StatusSite
+from .status.survey import Survey
 from .telemetry import MetricsServer, OtlpMetricsPush, own_resource
 from .transports import connect
 
@@ -89,6 +91,7 @@ class Service:
             record_key=None if self._checkpoint is None else self._checkpoint.key(),
         )
         self._core: Core = core or self._pipeline
+        self._survey = Survey(config, self._collect, None if core is not None else self._pipeline)
         self._fan_out = FanOut([])
         self._memory: Memory | None = None
         self._spool: Spool | None = None
@@ -107,6 +110,7 @@ class Service:
             self._spool = await self._start_spool(stack, pace)
             receipts = None if self._spool is None else Receipts(core.holds, self._spool.settle)
             self._fan_out = self._connect(pace, receipts)
+            self._survey.fan_out, self._survey.spool = self._fan_out, self._spool
             stack.push_async_callback(self._stop_exporters)
             stack.callback(self._drain)
             advance = Advance(core, self._fan_out, pace)
@@ -141,7 +145,9 @@ class Service:
     async def _start_health(self, stack: AsyncExitStack) -> Health | None:
         if self._config.health.endpoint is None:
             return None
-        health = Health(self._config.health.endpoint)
+        pages = StatusSite(self._survey.take).routes if self._config.health.status_page else None
+        self._survey.health = health = Health(self._config.health.endpoint, pages)
+        stack.push_async_callback(_cancel, asyncio.create_task(self._survey.run()))
         stack.push_async_callback(health.stop)
         await health.start()
         self.health_port = health.port
@@ -196,7 +202,7 @@ class Service:
         context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))  # the default is 1023: too few for a fleet
         stack.callback(context.destroy, linger=0)
         settings = self._config.kv_events
-        silence = Silence(self._core.measures, settings.silence_seconds)
+        self._survey.silence = silence = Silence(self._core.measures, settings.silence_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(silence.run()))
 
         def subscribe(source: KvSourceConfig) -> Attended:

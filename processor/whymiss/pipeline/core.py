@@ -212,6 +212,11 @@ class Pipeline:
     # --- time -------------------------------------------------------------------------------------
 
     @property
+    def oldest_arrived(self) -> float | None:
+        """When the first span of the request that is held longest came, on the clock of ``now``."""
+        return self._joiner.oldest_arrived
+
+    @property
     def next_deadline(self) -> float | None:
         """When ``advance`` next has work, on the clock of ``now``."""
         deadlines = [one for one in (self._joiner.next_deadline, self.ledger.next_deadline) if one is not None]

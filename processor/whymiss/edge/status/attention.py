@@ -1,0 +1,136 @@
+"""What somebody should look at, most urgent first: a pure function of what the page says.
+
+The limits are those of the alerts in ``deploy/prometheus/rules.yaml`` where there is one for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from .facts import Destination, Snapshot
+from .words import lately, number, percent, size, span
+
+Urgency: TypeAlias = Literal["error", "warning", "note"]
+"""Something is lost or refused; something may be soon, or verdicts suffer; good to know."""
+
+FULL: Final = 0.8
+UNKNOWN_BUDGET: Final = 0.2
+LOOKUPS_MIN: Final = 20
+"""With fewer lookups a share of them says little."""
+RETRYING_SECONDS: Final = 60.0
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One sentence, and the section that says more."""
+
+    urgency: Urgency
+    sentence: str
+    section: str
+
+
+def notices(snapshot: Snapshot) -> tuple[Notice, ...]:
+    """Everything that is out of order."""
+    found = [
+        *_service(snapshot),
+        *_destinations(snapshot),
+        *_spool(snapshot),
+        *_evidence(snapshot),
+        *_verdicts(snapshot),
+    ]
+    order: tuple[Urgency, ...] = ("error", "warning", "note")
+    return tuple(sorted(found, key=lambda notice: order.index(notice.urgency)))
+
+
+def _service(snapshot: Snapshot) -> Iterator[Notice]:
+    if snapshot.state != "ok":
+        yield Notice("note", f"The service is {snapshot.state}: it is not ready for traffic.", "settings")
+    when = f"in the {lately(snapshot.recent_seconds)}"
+    for one in snapshot.failures:
+        if one.count.recent:
+            yield Notice("error", f"The stage {one.name} failed {number(one.count.recent)} times {when}.", "troubles")
+    for one in snapshot.spans.dropped:
+        if one.count.recent:
+            yield Notice(
+                "error", f"{number(one.count.recent)} accepted spans were dropped {when}: {one.name}.", "spans"
+            )
+    refused = sum(door.refused.recent for door in snapshot.doors)
+    if refused:
+        yield Notice("error", f"{number(refused)} requests were refused {when}.", "requests")
+    for one in snapshot.hold.released:
+        if one.name == "shed" and one.count.recent:
+            text = (
+                f"{number(one.count.recent)} requests were let go early {when}: join.open_spans_max or open_bytes_max."
+            )
+            yield Notice("warning", text, "hold")
+
+
+def _destinations(snapshot: Snapshot) -> Iterator[Notice]:
+    for one in snapshot.destinations:
+        if one.fullness >= 1:
+            yield Notice("error", f"The queue to {one.name} is full: senders are asked to come again.", "destinations")
+        elif one.fullness >= FULL:
+            share = percent(one.fullness, 1)
+            yield Notice("warning", f"The queue to {one.name} is {share} full.", "destinations")
+        if one.retrying_seconds is not None:
+            yield Notice(
+                "error" if one.retrying_seconds >= RETRYING_SECONDS else "warning", _retrying(one), "destinations"
+            )
+        if one.failed.recent:
+            text = f"{number(one.failed.recent)} spans for {one.name} were given up in the {lately(snapshot.recent_seconds)}."
+            yield Notice("error", text, "destinations")
+
+
+def _retrying(one: Destination) -> str:
+    return f"{one.name} has not taken anything for {span(one.retrying_seconds or 0)} ({one.code}); it is tried again."
+
+
+def _spool(snapshot: Snapshot) -> Iterator[Notice]:
+    spool = snapshot.spool
+    if spool is None:
+        return
+    if spool.failures.recent:
+        yield Notice("error", f"The spool's disk failed {number(spool.failures.recent)} times lately.", "spool")
+    if spool.size_bytes >= FULL * spool.bytes_max:
+        share = percent(spool.size_bytes, spool.bytes_max)
+        yield Notice("warning", f"The spool is {share} full ({size(spool.size_bytes)}).", "spool")
+    if spool.corrupt.total:
+        yield Notice("warning", f"{number(spool.corrupt.total)} requests on disk could not be read again.", "spool")
+
+
+def _evidence(snapshot: Snapshot) -> Iterator[Notice]:
+    silent = [source for source in snapshot.sources if source.state == "silent"]
+    never = [source for source in snapshot.sources if source.state == "never heard"]
+    if silent:
+        yield Notice(
+            "warning", f"{_several(len(silent), 'KV source')} said nothing for long: {silent[0].name}…", "sources"
+        )
+    if never:
+        yield Notice("note", f"{_several(len(never), 'KV source')} never spoke yet: {never[0].name}…", "sources")
+    if not snapshot.sources and not snapshot.streams:
+        yield Notice("note", "There is no source of KV events: what the spans cannot tell will be unknown.", "sources")
+    if snapshot.discovery_failures.recent:
+        text = f"Publishers could not be looked up {number(snapshot.discovery_failures.recent)} times; the last answers hold."
+        yield Notice("warning", text, "sources")
+    states = {tally.name: round(tally.count.total) for tally in snapshot.stream_states}
+    if states.get("broken"):
+        yield Notice(
+            "warning", f"{_several(states['broken'], 'record')} of KV events with holes or a late start.", "records"
+        )
+    if states.get("waiting"):
+        yield Notice("note", f"{_several(states['waiting'], 'record')} waiting for missing batches.", "records")
+
+
+def _verdicts(snapshot: Snapshot) -> Iterator[Notice]:
+    lookups = snapshot.verdicts.lookups.recent
+    unknown = sum(tally.count.recent for tally in snapshot.verdicts.unknown)
+    if lookups >= LOOKUPS_MIN and unknown > UNKNOWN_BUDGET * lookups:
+        worst = max(snapshot.verdicts.unknown, key=lambda tally: tally.count.recent).name or "no reason"
+        text = f"{percent(unknown, lookups)} of the lookups are unknown, mostly {worst}; the budget is {UNKNOWN_BUDGET:.0%}."
+        yield Notice("warning", text, "unknown")
+
+
+def _several(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

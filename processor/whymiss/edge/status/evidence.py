@@ -1,0 +1,96 @@
+"""What the status page says of the publishers of KV-cache events and of their records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ...ledger.fleet import Health, Ledger
+from ...ledger.numbering import Numbering
+from ...model import SECOND, StreamId
+from ..kv_silence import Heard
+from .facts import Count, Source, Stream, Tally
+from .markup import clean
+from .totals import Totals
+
+ROWS_MAX: Final = 50
+"""Rows of a list whose length the fleet decides on; the ones that need somebody come first."""
+
+EVER: Final = 1 << 62
+"""Later than any time in nanoseconds."""
+
+_WORST_FIRST: Final = (Health.WAITING, Health.BROKEN, Health.SILENT, Health.WHOLE)
+_SOURCE_STATES: Final = ("silent", "never heard", "heard", "not subscribed")
+
+
+def sources_of(totals: Totals, heard: Mapping[str, Heard]) -> list[Source]:
+    """All publishers that are followed or have ever been heard, those that say nothing first."""
+    names = set(heard) | totals.values("whymiss.ledger.events") | totals.values("whymiss.ledger.bad_events")
+    sources = [_source(name, totals, heard.get(name)) for name in names]
+    return sorted(sources, key=lambda one: (_SOURCE_STATES.index(one.state), one.name))
+
+
+def _source(name: str, totals: Totals, heard: Heard | None) -> Source:
+    lag = totals.gauge("whymiss.ledger.lag", name)
+    return Source(
+        name=clean(name),
+        state=_state(heard),
+        heard_seconds=heard.seconds if heard is not None else None,
+        lag_seconds=lag,
+        events=totals.exactly("whymiss.ledger.events", name),
+        blocks=totals.exactly("whymiss.ledger.blocks", name),
+        gaps=totals.exactly("whymiss.ledger.gaps", name),
+        replays=totals.exactly("whymiss.ledger.replays", name),
+        restarts=totals.exactly("whymiss.ledger.restarts", name),
+        bad_events=totals.exactly("whymiss.ledger.bad_events", name),
+    )
+
+
+def _state(heard: Heard | None) -> str:
+    if heard is None:
+        return "not subscribed"  # it pushes, or it has left
+    if heard.silent:
+        return "silent"
+    return "never heard" if heard.seconds is None else "heard"
+
+
+def streams_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: float) -> tuple[list[Stream], list[Tally]]:
+    """All records, the broken ones first, and how many there are in each state."""
+    health = ledger.health(now)
+    states = Counter(health.values())
+    since = unix_nanos - round(recent_seconds * SECOND)
+    streams = [
+        _stream(stream, known, health[stream], _Times(now, unix_nanos, since)) for stream, known in ledger.numbered()
+    ]
+    streams.sort(key=lambda one: (_WORST_FIRST.index(Health(one.state)), one.worker, one.rank))
+    return streams, [Tally(state.value, Count(states[state], 0.0)) for state in Health if states[state]]
+
+
+class _Times(NamedTuple):
+    """The moment of the look on the two clocks, and where its recent past begins."""
+
+    now: float
+    unix_nanos: int
+    since_unix_nanos: int
+
+
+def _stream(stream: StreamId, known: Numbering, health: Health, times: _Times) -> Stream:
+    record = known.record
+    coverage = record.coverage(0, EVER)
+    totals = Counter(hole.reason for hole in coverage.holes)
+    recent = Counter(hole.reason for hole in coverage.holes if hole.until_unix_nanos >= times.since_unix_nanos)
+    last = max((hole.until_unix_nanos for hole in coverage.holes), default=None)
+    covered = coverage.confirmed_unix_nanos - coverage.begins_unix_nanos
+    return Stream(
+        worker=clean(stream.worker),
+        rank=stream.rank,
+        model=None if record.model is None else clean(record.model),
+        state=health.value,
+        heard_seconds=max(0.0, times.now - known.heard) if known.heard else None,
+        covered_seconds=max(0, covered) / SECOND if coverage.begins_unix_nanos else None,
+        complete=coverage.from_birth,
+        expired=coverage.expired,
+        holes=tuple(Tally(reason.value, Count(count, recent[reason])) for reason, count in totals.most_common()),
+        last_hole_seconds=None if last is None else max(0, times.unix_nanos - last) / SECOND,
+    )

@@ -1,0 +1,262 @@
+"""Gathers what the status page says from the parts of the running service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ... import __version__
+from ...measures import Kind
+from ...model import Cause
+from ..delivery import Pace
+from .evidence import ROWS_MAX, sources_of, streams_of
+from .facts import (
+    CauseCount,
+    Destination,
+    Door,
+    Hold,
+    Memory,
+    Moment,
+    Snapshot,
+    Spans,
+    SpoolRoom,
+    Stream,
+    Tally,
+    Verdicts,
+)
+from .markup import clean
+from .settings import settings_of
+from .totals import STEP_SECONDS, Sums, Totals, Window, sums_of
+from .troubles import Troubles
+
+if TYPE_CHECKING:
+    from ...config import Config
+    from ...measures import MetricSnapshot
+    from ...pipeline import Pipeline
+    from ..exporter import Exporter
+    from ..fan_out import FanOut
+    from ..health import Health
+    from ..kv_silence import Heard, Silence
+    from ..spool.spool import Spool
+
+Collect = Callable[[None], "tuple[MetricSnapshot, ...]"]
+"""Brings the gauges up to date and takes a snapshot of the metrics."""
+
+_NOBODY: Final[Mapping[str, Heard]] = {}
+
+
+class Survey:
+    """Looks at the parts of a service, which appear one by one as it starts.
+
+    ``collect`` gives the metrics; ``pipeline`` is ``None`` where another core stands in its place, and then nothing is
+    said of records and of the oldest trace. ``run`` it as a task, so that there is a recent past. It belongs to the
+    event loop of the service.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        collect: Collect,
+        pipeline: Pipeline | None,
+        *,
+        pace: Pace | None = None,
+        unix_nanos: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.health: Health | None = None
+        self.fan_out: FanOut | None = None
+        self.spool: Spool | None = None
+        self.silence: Silence | None = None
+        self.troubles = Troubles()
+        self._config = config
+        self._collect = collect
+        self._pipeline = pipeline
+        self._pace = pace or Pace()
+        self._unix_nanos = unix_nanos
+        self._began, self._began_unix_nanos = self._pace.now(), unix_nanos()
+        self._window = Window(self._began)
+        self._settings = settings_of(config)
+
+    async def run(self) -> None:
+        """Take note of the metrics again and again, until cancelled."""
+        never = asyncio.Event()
+        self.troubles.open()
+        try:
+            while True:
+                await self._pace.wait(never, STEP_SECONDS)
+                self._window.note(self._pace.now(), sums_of(self._collect(None)))
+        finally:
+            self.troubles.close()
+
+    def take(self) -> Snapshot:
+        """Say how everything stands."""
+        metrics, now, unix_nanos = self._collect(None), self._pace.now(), self._unix_nanos()
+        sums = sums_of(metrics)
+        steps = self._window.steps(now, sums)
+        totals = Totals(sums, steps, sums_of(metrics, Kind.GAUGE))
+        sources = sources_of(totals, _NOBODY if self.silence is None else self.silence.heard())
+        streams, states = self._streams(now, unix_nanos, totals.seconds)
+        return Snapshot(
+            version=__version__,
+            state="starting" if self.health is None else self.health.status.value,
+            taken_unix_nanos=unix_nanos,
+            started_unix_nanos=self._began_unix_nanos,
+            uptime_seconds=now - self._began,
+            recent_seconds=totals.seconds,
+            memory=_memory(totals),
+            doors=_doors(totals),
+            spans=_spans(totals),
+            hold=self._hold(totals, now),
+            sources=tuple(sources[:ROWS_MAX]),
+            sources_left_out=max(0, len(sources) - ROWS_MAX),
+            discovery_failures=totals.count("whymiss.ledger.discovery_failures"),
+            streams=tuple(streams[:ROWS_MAX]),
+            streams_left_out=max(0, len(streams) - ROWS_MAX),
+            stream_states=tuple(states),
+            retained_bytes=0 if self._pipeline is None else self._pipeline.ledger.retained_bytes,
+            retained_bytes_max=self._config.ledger.bytes_max,
+            destinations=self._destinations(totals, now),
+            spool=self._spool_room(totals),
+            verdicts=_verdicts(totals),
+            moments=tuple(_moment(added) for _, added in steps),
+            moment_seconds=STEP_SECONDS,
+            failures=_cleaned(totals.tallies("whymiss.stage.failures")),
+            troubles=self.troubles.lines(),
+            settings=self._settings,
+        )
+
+    def _streams(self, now: float, unix_nanos: int, recent_seconds: float) -> tuple[list[Stream], list[Tally]]:
+        if self._pipeline is None:
+            return [], []
+        return streams_of(self._pipeline.ledger, now, unix_nanos, recent_seconds)
+
+    def _hold(self, totals: Totals, now: float) -> Hold:
+        limits = self._config.join
+        oldest = None if self._pipeline is None else self._pipeline.oldest_arrived
+        return Hold(
+            open_traces=_gauge(totals, "whymiss.join.open_traces"),
+            open_spans=_gauge(totals, "whymiss.join.open_spans"),
+            open_spans_max=limits.open_spans_max,
+            held_bytes=_gauge(totals, "whymiss.join.memory"),
+            held_bytes_max=limits.open_bytes_max,
+            oldest_seconds=None if oldest is None else max(0.0, now - oldest),
+            hold_seconds=limits.hold_seconds,
+            released=totals.tallies("whymiss.join.released"),
+        )
+
+    def _destinations(self, totals: Totals, now: float) -> tuple[Destination, ...]:
+        return tuple(_destination(one, totals, now) for one in (self.fan_out.exporters if self.fan_out else ()))
+
+    def _spool_room(self, totals: Totals) -> SpoolRoom | None:
+        if self.spool is None:
+            return None
+        return SpoolRoom(
+            size_bytes=self.spool.size,
+            bytes_max=self._config.spool.bytes_max,
+            replaying_bytes=self.spool.replaying_bytes,
+            fsync=self._config.spool.fsync,
+            refused=totals.count("whymiss.spool.refused_requests"),
+            failures=totals.count("whymiss.spool.failures"),
+            corrupt=totals.count("whymiss.spool.corrupt_records"),
+            replayed=totals.count("whymiss.spool.replayed_requests"),
+        )
+
+
+def _destination(one: Exporter, totals: Totals, now: float) -> Destination:
+    standing, settings = one.standing, one.settings
+    retrying = standing.deferring_since
+    state = "retrying" if retrying is not None else "idle" if standing.answered_at is None else "ok"
+    return Destination(
+        name=clean(one.name),
+        protocol=settings.protocol,
+        target=clean(settings.target),
+        state=state,
+        retrying_seconds=None if retrying is None else now - retrying,
+        code=None if standing.code is None else clean(standing.code),
+        code_seconds=None if standing.failed_at is None else now - standing.failed_at,
+        held_requests=one.held_requests,
+        held_requests_max=settings.queue_requests_max,
+        held_bytes=one.held_bytes,
+        held_bytes_max=settings.queue_bytes_max,
+        fullness=one.fullness,
+        sent=totals.count("whymiss.exporter.sent_spans", one.name),
+        failed=totals.count("whymiss.exporter.failed_spans", one.name),
+    )
+
+
+def _memory(totals: Totals) -> Memory:
+    return Memory(
+        resident_bytes=_gauge(totals, "whymiss.process.memory"),
+        parts=totals.gauges("whymiss.memory.held"),
+        limits=totals.gauges("whymiss.memory.limit"),
+        refused=totals.count("whymiss.memory.refused_requests"),
+    )
+
+
+def _doors(totals: Totals) -> tuple[Door, ...]:
+    accepted, refused = "whymiss.receiver.accepted_requests", "whymiss.receiver.refused_requests"
+    transports = sorted(totals.values(accepted) | totals.values(refused))
+    signals = sorted(totals.values(accepted, 1) | totals.values(refused, 1), reverse=True)
+    doors = [
+        Door(
+            transport=clean(transport),
+            signal=clean(signal),
+            accepted=totals.count(accepted, transport, signal),
+            refused=totals.count(refused, transport, signal),
+            reasons=_cleaned(totals.tallies(refused, transport, signal, by=2)),
+        )
+        for transport in transports
+        for signal in signals
+    ]
+    return tuple(door for door in doors if door.accepted.total or door.refused.total)
+
+
+def _spans(totals: Totals) -> Spans:
+    return Spans(
+        accepted=totals.count("whymiss.receiver.accepted_spans"),
+        refused=totals.count("whymiss.receiver.refused_spans"),
+        claimed=_cleaned(totals.tallies("whymiss.spans.claimed")),
+        passed_through=totals.count("whymiss.spans.passed_through"),
+        late=totals.count("whymiss.spans.late"),
+        rejected=_cleaned(totals.tallies("whymiss.spans.rejected")),
+        dropped=_cleaned(totals.tallies("whymiss.spans.dropped")),
+        sent=_cleaned(totals.tallies("whymiss.exporter.sent_spans")),
+        failed=_cleaned(totals.tallies("whymiss.exporter.failed_spans", by=1)),
+    )
+
+
+def _verdicts(totals: Totals) -> Verdicts:
+    causes = totals.tallies("prefix_cache.requests")
+    return Verdicts(
+        lookups=totals.count("prefix_cache.requests"),
+        misses=totals.count("prefix_cache.misses"),
+        queried_tokens=totals.count("prefix_cache.queried_tokens"),
+        hit_tokens=totals.count("prefix_cache.hit_tokens"),
+        causes=tuple(_cause(one, totals) for one in causes),
+        unknown=totals.tallies("prefix_cache.unknown"),
+    )
+
+
+def _cause(tally: Tally, totals: Totals) -> CauseCount:
+    owners = [one.name for one in totals.tallies("prefix_cache.misses", tally.name, by=1)]
+    return CauseCount(
+        cause=tally.name,
+        owners=tuple(owners),
+        lookups=tally.count,
+        lost_tokens=totals.count("prefix_cache.lost_tokens", tally.name),
+    )
+
+
+def _moment(added: Sums) -> Moment:
+    counts = {key[1]: value for key, value in added.items() if key[0] == "prefix_cache.requests"}
+    hits, unknown = counts.get(Cause.NONE, 0.0), counts.get(Cause.UNKNOWN, 0.0)
+    return Moment(hits, sum(counts.values()) - hits - unknown, unknown)
+
+
+def _cleaned(tallies: Sequence[Tally]) -> tuple[Tally, ...]:
+    return tuple(Tally(clean(one.name), one.count) for one in tallies)
+
+
+def _gauge(totals: Totals, name: str) -> int:
+    return round(totals.gauge(name) or 0)
