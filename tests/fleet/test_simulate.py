@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.fleet.lru import Fleet
 from tests.fleet.prompts import Injection
+from tests.fleet.published import replay
 from tests.fleet.simulate import simulate
 from tests.fleet.spec import Faults, FleetSpec, KvFrames, OtlpRequest, SimEvent, Truth
 from tests.fleet.tier import TierSpec
@@ -150,7 +150,7 @@ def test_same_run_gives_the_same_bytes() -> None:
 def test_engine_without_evictions_gives_the_labels_of_the_replay_model(key: str, routing: str) -> None:
     spec = FleetSpec(workers=4, capacity=None, routing="rr" if routing == "rr" else "sticky", heartbeats=False)
     labels = "".join(truth.label for truth in truths(simulate(load(key), spec)))
-    assert labels == Fleet(load(key), 4, None, routing, engine_rule=True).run().labels
+    assert labels == replay(load(key), 4, None, routing, engine_rule=True).labels
 
 
 def test_salt_makes_another_identity_of_the_same_tokens() -> None:

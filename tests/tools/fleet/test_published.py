@@ -1,10 +1,11 @@
-"""The replay model gives the published figures: what the simulator stands on is right."""
+"""The fast fleet model gives the published figures, request by request: what ``whymiss whatif`` stands on is right."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.fleet.lru import Fleet, Outcome, belady, consecutive_hits, ideal_hits, plain_lru, prefix_lru, share_within
+from tests.fleet.bounds import belady, consecutive_hits, ideal_hits, plain_lru, prefix_lru
+from tests.fleet.published import Outcome, replay, share_within
 from tests.fleet.traces import KEYS, expected, load
 
 EXACT = (
@@ -37,12 +38,12 @@ def row(key: str, part: str, index: int) -> dict[str, object]:
     return found
 
 
-def replay(key: str, wanted: dict[str, object], *, engine_rule: bool = False) -> Outcome:
+def replayed(key: str, wanted: dict[str, object], *, engine_rule: bool = False) -> Outcome:
     workers, capacity, routing = wanted["workers"], wanted["capacity"], wanted["routing"]
     assert isinstance(workers, int)
     assert isinstance(routing, str)
     assert capacity is None or isinstance(capacity, int)
-    return Fleet(load(key), workers, capacity, routing, engine_rule=engine_rule).run()
+    return replay(load(key), workers, capacity, routing, engine_rule=engine_rule)
 
 
 def test_every_published_fleet_is_a_case() -> None:
@@ -96,7 +97,7 @@ def test_consecutive_hit_rates_are_the_published_ones(key: str) -> None:
 @pytest.mark.parametrize(("key", "index"), cases(FLEETS))
 def test_fleet_gives_every_published_figure_and_label(key: str, index: int) -> None:
     wanted = row(key, "fleet", index)
-    outcome = replay(key, wanted)
+    outcome = replayed(key, wanted)
     assert {name: getattr(outcome, name) for name in EXACT} == {name: wanted[name] for name in EXACT}
     check_recalls(outcome, wanted)
 
@@ -125,5 +126,5 @@ ENGINE = {"mooncake_conversation_full": 2, "mooncake_synthetic_full": 2, "weka_2
 @pytest.mark.parametrize(("key", "index"), cases(ENGINE))
 def test_fleet_under_the_engines_limit_gives_the_published_labels(key: str, index: int) -> None:
     wanted = row(key, "engine_rule", index)
-    outcome = replay(key, wanted, engine_rule=True)
+    outcome = replayed(key, wanted, engine_rule=True)
     assert {name: getattr(outcome, name) for name in ENGINE_RULE} == {name: wanted[name] for name in ENGINE_RULE}
