@@ -83,6 +83,25 @@ def get(url: str, **query: str) -> Any:
         return {}
 
 
+def post(url: str, body: bytes) -> None:
+    """Send an OTLP request as it is."""
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/x-protobuf"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
+
+
+def samples(url: str, name: str, **labels: str) -> list[float]:
+    """The values of a metric in Prometheus' text, of those series that have all the labels."""
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+    except (urllib.error.URLError, OSError):
+        return []
+    ours = (line for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+    return [float(line.rpartition(" ")[2]) for line in ours if all(one in line for one in wanted)]
+
+
 def yaml_of(path: str) -> Any:
     """A file of the repository that operators use, to be moved to free ports."""
     return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))

@@ -9,7 +9,6 @@ import base64
 import json
 import re
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +25,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.backends.programs import ROOT, Program, collector, eventually, free_ports, get, whymiss, yaml_of
+from tests.backends.programs import ROOT, Program, collector, eventually, free_ports, get, post, whymiss, yaml_of
 from whymiss.tools.recording import KvMessage, OtlpRequest, Recording
 
 RECORDING = ROOT / "tests" / "captures" / "01-vanilla-sha256-bytes"
@@ -167,13 +166,6 @@ class Stack:
             next(iter(one["metric"].values()), ""): float(one["value"][1])
             for one in (answer or {}).get("data", {}).get("result", [])
         }
-
-
-def post(url: str, body: bytes) -> None:
-    """Send recorded bytes as they are."""
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/x-protobuf"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert answer.status == 200
 
 
 class Sdk:
