@@ -70,8 +70,8 @@ def replay(trace: Trace, workers: int, capacity: int | None, routing: str, *, en
     setup = Setup(workers=workers, capacity=capacity, routing=ROUTINGS[routing])
     fleet = Fleet(setup, trace.block_tokens, last_token=engine_rule)
     outcome = Outcome(requests=len(trace.asks), requests_per_worker=[0] * workers)
+    left_at: list[list[float]] = [[] for _ in fleet.workers]
     for ask in as_product(trace).asks:
-        departures = [worker.cache.departures for worker in fleet.workers]
         served = fleet.serve(ask)
         outcome.block_refs += len(ask.blocks)
         if served is None:
@@ -79,7 +79,9 @@ def replay(trace: Trace, workers: int, capacity: int | None, routing: str, *, en
             outcome.labels += "S"
         else:
             _count(outcome, fleet, ask, served, trace.block_tokens)
-            _count_history(outcome, fleet, ask, served, departures[served.worker])
+            _count_history(outcome, fleet, ask, served, left_at[served.worker])
+            departures = fleet.workers[served.worker].cache.departures - len(left_at[served.worker])
+            left_at[served.worker].extend([ask.at] * departures)
     outcome.evictions = sum(worker.cache.departures for worker in fleet.workers)
     return outcome
 
@@ -102,18 +104,18 @@ def _count(outcome: Outcome, fleet: Fleet, ask: product.Ask, served: Served, siz
             outcome.held_elsewhere_and_evicted_here += sum(block in gone for block in ask.blocks[begin:end])
 
 
-def _count_history(outcome: Outcome, fleet: Fleet, ask: product.Ask, served: Served, departures: int) -> None:
+def _count_history(outcome: Outcome, fleet: Fleet, ask: product.Ask, served: Served, left_at: Sequence[float]) -> None:
     gone = fleet.workers[served.worker].cache.gone
     for why, begin, end in served.missed:
         if why.cause is not Cause.EVICTED:
             continue
         for index in range(begin, end):
-            left = gone[ask.blocks[index]]
-            outcome.ages.append(ask.at - left.at)
-            outcome.rings.append(departures - left.number)
+            number = gone[ask.blocks[index]]
+            outcome.ages.append(ask.at - left_at[number])
+            outcome.rings.append(len(left_at) - number)
             if index == served.hits:
-                outcome.first_ages.append(ask.at - left.at)
-                outcome.first_rings.append(departures - left.number)
+                outcome.first_ages.append(outcome.ages[-1])
+                outcome.first_rings.append(outcome.rings[-1])
 
 
 def share_within(values: Sequence[float], limit: float) -> float:

@@ -27,16 +27,6 @@ def leading(held: Container[int], blocks: Sequence[int], known: int = 0) -> int:
     return low
 
 
-class Departure(NamedTuple):
-    """How a block last left a cache."""
-
-    at: float
-    number: int
-    """Which departure of this cache it was, from 0."""
-    expired: bool = False
-    """It was not used for as long as blocks are kept, rather than pushed out by others."""
-
-
 class Change(NamedTuple):
     """What a touch or the time did to a cache."""
 
@@ -52,9 +42,11 @@ class Cache:
         self.keep_seconds = keep_seconds
         self.resident: Resident = OrderedDict()
         """The blocks, the least recently used first, with the time of their last use where it matters."""
-        self.gone: dict[int, Departure] = {}
-        """Blocks that have left at least once, with their last departure."""
+        self.gone: dict[int, int] = {}
+        """Blocks that have left at least once: as which departure from this cache they last did, from 0."""
         self.departures = 0
+        self.aged: set[int] = set()
+        """Of those, the ones that last left because they were not used for too long."""
 
     def touch(self, blocks: Sequence[int], at: float) -> Change:
         """Make all blocks resident and the most recently used, block 0 last; evict down to the capacity."""
@@ -69,22 +61,25 @@ class Cache:
         if self.keep_seconds is not None:
             for block in blocks[:held]:
                 resident[block] = at
-        removed: list[int] = []
-        if self.capacity is not None:
-            removed = [self._drop(at, expired=False) for _ in range(len(resident) - self.capacity)]
+        over = 0 if self.capacity is None else len(resident) - self.capacity
+        drop = resident.popitem
+        removed = [drop(last=False)[0] for _ in range(over)]
+        self._depart(removed)
+        if self.keep_seconds is not None:
+            self.aged.difference_update(removed)
         return Change(new, removed)
 
     def expire(self, at: float) -> Change:
         """Drop what was not used for too long."""
-        removed: list[int] = []
         if self.keep_seconds is None:
             return Change()
+        removed = []
         while self.resident and next(iter(self.resident.values())) + self.keep_seconds < at:
-            removed.append(self._drop(at, expired=True))
+            removed.append(self.resident.popitem(last=False)[0])
+        self._depart(removed)
+        self.aged.update(removed)
         return Change((), removed)
 
-    def _drop(self, at: float, *, expired: bool) -> int:
-        block, _ = self.resident.popitem(last=False)
-        self.gone[block] = Departure(at, self.departures, expired)
-        self.departures += 1
-        return block
+    def _depart(self, blocks: Sequence[int]) -> None:
+        self.gone.update(zip(blocks, range(self.departures, self.departures + len(blocks)), strict=True))
+        self.departures += len(blocks)

@@ -214,6 +214,6 @@ def _evicted(cache: Cache, wanted: Sequence[int], begin: int, end: int) -> Itera
     if cache.keep_seconds is None:
         yield Run(Why(Cause.EVICTED, Reason.CAPACITY), begin, end)
         return
-    for expired, blocks in groupby(range(begin, end), key=lambda index: cache.gone[wanted[index]].expired):
+    for expired, blocks in groupby(range(begin, end), key=lambda index: wanted[index] in cache.aged):
         indices = list(blocks)
         yield Run(Why(Cause.EVICTED, EXPIRED if expired else Reason.CAPACITY), indices[0], indices[-1] + 1)
