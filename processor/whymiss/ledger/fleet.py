@@ -114,6 +114,12 @@ class Ledger:
         self._window.pass_time(self._records, now)
         return ended
 
+    def finish_upkeep(self) -> None:
+        """Do all merging and expiry that is due, however long it takes."""
+        for record in self._records:
+            record.settle()
+            self._window.finish(record)
+
     def settle(self) -> int:
         """End all waits at once (replay ended, shutdown). Returns how many there were."""
         waiting = [known for known in self._streams.values() if known.waiting]
@@ -126,6 +132,11 @@ class Ledger:
         """When the next wait ends. History that is due may stay until ``expire`` is called for any reason."""
         since = [known.waiting_since for known in self._streams.values() if known.waiting_since is not None]
         return min(since) + self._replay_wait_seconds if since else None
+
+    @property
+    def retained_operations(self) -> int:
+        """Stores and removals held, what was stored before the window and is still resident included."""
+        return sum(record.history.rows for record in self._records)
 
     @property
     def retained_bytes(self) -> int:

@@ -65,6 +65,11 @@ class History:
         return self.base.end
 
     @property
+    def rows(self) -> int:
+        """Operations in all columns."""
+        return self.base.rows + sum(segment.rows for segment in self.segments)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
         return self._held + self.base.nbytes + self.timeline.nbytes

@@ -1,0 +1,215 @@
+"""The ledger against its targets: ingest, memory, a verdict's questions and pauses, beside four peers in one run.
+
+    python tests/bench/bench_ledger.py [--operations 50000000] [--engines 8] [--rounds 5]
+
+Ingest begins with a message's bytes and is processor time of the one thread, so that what else the machine
+does is not counted; the radix tree has a thread of its own and is given time on the wall. The peer of an
+index needs `pip install ai-dynamo-runtime` (the dependency group `bench`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+
+from tests.bench import ledger_peers as peers
+from tests.bench.ledger_history import Column, History, timed
+from tests.bench.ledger_load import BLOCKS, FORMS, SHAPES, WITH_REMOVALS, Words, batches, payload
+from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.events import Removed, Stored
+from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.model import StreamId
+
+BLOCKS_A_TURN = 1 << 17
+SMALL_BLOCKS_A_TURN = 1 << 14
+PEER_BLOCKS_A_TURN = 1 << 15
+MIB = 1 << 20
+
+
+def processor() -> str:
+    """The name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def operations_of(contents: Sequence[bytes]) -> int:
+    """Block operations in some batches."""
+    return sum(
+        event.keys.size
+        for content in contents
+        for event in decode_batch(content, peers.DIGESTER, tokens=False).events
+        if isinstance(event, (Stored, Removed))
+    )
+
+
+def seconds(make: Callable[[], peers.Take], contents: Sequence[bytes], rounds: int) -> list[float]:
+    """Processor time of each round over all batches, each into something new."""
+    found = []
+    for _ in range(rounds):
+        take = make()
+        gc.collect()
+        begin = time.thread_time()
+        for content in contents:
+            take(content)
+        found.append(time.thread_time() - begin)
+        del take
+    return found
+
+
+def rate(count: int, times: Sequence[float]) -> str:
+    """Millions a second: the median, and the best."""
+    return f"{count / statistics.median(times) / 1e6:6.2f} ({count / min(times) / 1e6:5.2f})"
+
+
+def ingest(rounds: int) -> None:
+    """Block operations a second, by shape of batch, form of hash, and with and without token digests."""
+    print("\n## Ingest, M block operations a second, decode included: median (best)")
+    print(f"{'batch':>14} {'hashes':>9} {'all features':>15} {'digests off':>15} {'decode alone':>15}")
+    for shape in ("4 x 64", WITH_REMOVALS, "1 x 64", "1 x 4", "1 x 1"):
+        for form in FORMS:
+            an_event, events = SHAPES.get(shape, (BLOCKS, 4))
+            contents = batches(shape, form, BLOCKS_A_TURN if an_event * events >= BLOCKS else SMALL_BLOCKS_A_TURN)
+            count = operations_of(contents)
+            told = seconds(lambda: peers.ours(tokens=True), contents, rounds)
+            untold = seconds(lambda: peers.ours(tokens=False), contents, rounds)
+            decoded = seconds(lambda: peers.only_decoded, contents, rounds)
+            columns = " ".join(rate(count, times) for times in (told, untold, decoded))
+            print(f"{shape:>14} {form:>9}  {columns}")
+
+
+def against(rounds: int) -> None:
+    """The same batches through what else could keep them."""
+    print("\n## Beside peers, M block operations a second, the same batches: median (best)")
+    for shape in ("4 x 64", WITH_REMOVALS):
+        contents = batches(shape, "digests", PEER_BLOCKS_A_TURN)
+        count = operations_of(contents)
+        told = seconds(lambda: peers.ours(tokens=True), contents, rounds)
+        untold = seconds(lambda: peers.ours(tokens=False), contents, rounds)
+        entries = seconds(lambda: peers.ttl_entries(decoded=True), contents, rounds)
+        bare = seconds(lambda: peers.ttl_entries(decoded=False), contents, rounds)
+        naive = seconds(peers.naive, contents, rounds)
+        print(f"{shape}, hashes of 32 bytes, {count:,} operations a round")
+        print(f"  {'ledger':>44} {rate(count, told)}")
+        print(f"  {'ledger, digests off':>44} {rate(count, untold)}")
+        print(f"  {'TTLCache entry a block, tokens digested':>44} {rate(count, entries)}  {times(entries, told)}")
+        print(f"  {'TTLCache entry a block, tokens not read':>44} {rate(count, bare)}  {times(bare, untold)}")
+        print(f"  {'dictionary of lists, same answers':>44} {rate(count, naive)}  {times(naive, told)}")
+        radix(contents, count, told, rounds)
+
+
+def radix(contents: Sequence[bytes], count: int, told: Sequence[float], rounds: int) -> None:
+    """The public index beside the ledger: blocks and events a second."""
+    if peers.radix_tree() is None:
+        print(f"  {'radix tree of ai-dynamo-runtime':>44} not installed: pip install ai-dynamo-runtime")
+        return
+    pairs = [found for _ in range(rounds) if (found := peers.seconds_of_radix(contents)) is not None]
+    own, whole = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    events = sum(decode_batch(content, peers.DIGESTER, tokens=False).count for content in contents)
+    for name, spent in (
+        ("ledger", told),
+        ("radix tree of ai-dynamo-runtime, its JSON alone", own),
+        ("  and made of vLLM's batches", whole),
+    ):
+        pace = events / statistics.median(spent)
+        print(f"  {name:>44} {rate(count, spent)}  {pace:12,.0f} events/s")
+
+
+def times(theirs: Sequence[float], ours: Sequence[float]) -> str:
+    """How many times faster the ledger was."""
+    return f"ledger {statistics.median(theirs) / statistics.median(ours):.1f}x"
+
+
+def resident_bytes() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory() -> None:
+    """Bytes a retained store and a removal, merged and put in order as they stay for most of the window."""
+    blocks, batch = 1 << 20, 4 * BLOCKS
+    words = Words(3, "integers")
+    ledger = Ledger(bytes_max=1 << 40, digester=peers.DIGESTER)
+    stream, keys = StreamId("engine", 0), [words.keys(batch) for _ in range(blocks // batch)]
+    seq, weights = 0, [(0, resident_bytes())]
+    for removing in (False, True):
+        for some in keys:
+            events = words.removals(some) if removing else [words.store(some, words.tokens(batch), None)]
+            content = payload(events, (1 + seq) * 1_000_000)
+            ledger.accept(stream, seq, decode_batch(content, peers.DIGESTER), Delivery(now=seq / 1e3))
+            seq += 1
+        ledger.finish_upkeep()
+        gc.collect()
+        weights.append((ledger.retained_bytes, resident_bytes()))
+    print(
+        f"\n## Memory, {blocks:,} stores and then as many removals, by nbytes of all arrays (resident set in brackets)"
+    )
+    for name, before, after in zip(("store", "removal"), weights, weights[1:], strict=False):
+        print(f"  {name:>8} {(after[0] - before[0]) / blocks:5.1f} bytes ({(after[1] - before[1]) / blocks:5.1f})")
+
+
+def percentiles(values: Column, *wanted: float) -> str:
+    """Milliseconds at some percentiles."""
+    return " ".join(f"{np.percentile(values, one):9.3f}" for one in wanted)
+
+
+def history(operations: int, engines: int) -> None:
+    """A verdict's questions and the pauses of ingest, with so many operations retained."""
+    filled = History(operations, engines)
+    begin = resident_bytes()
+    filled.fill()
+    ledger = filled.ledger
+    print(
+        f"\n## History: {filled.retained:,} operations retained of {filled.taken:,} taken from {engines} engines, "
+        f"{ledger.retained_bytes / MIB:,.0f} MiB by nbytes, resident set {(resident_bytes() - begin) / MIB:+,.0f} MiB"
+    )
+    spent = sum(filled.ingest.processor) / 1e3
+    print(f"taken at {filled.taken / spent / 1e6:.2f} M operations a second, upkeep of the same calls included")
+    print("\nOne call in ms, processor      median       p99     p99.9       max  max on the wall      calls")
+    for name, pauses in (("ingest of a batch", filled.ingest), ("passing of time", filled.passing)):
+        values = np.array(pauses.processor)
+        print(f"  {name:>24} {percentiles(values, 50, 99, 99.9, 100)}  {max(pauses.wall):15.3f} {values.size:10,}")
+    found = timed(filled)
+    print("\nQuestions in ms, processor               median       p99     p99.9       max    lookups")
+    for name, values in found.items():
+        print(f"  {name:>34} {percentiles(values, 50, 99, 99.9, 100)} {values.size:10,}")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measures the ledger.")
+    parser.add_argument("--operations", type=int, default=5_000_000, help="operations retained for the questions")
+    parser.add_argument("--engines", type=int, default=8, help="publishers that share them")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each rate")
+    parser.add_argument("--only", choices=("ingest", "peers", "memory", "history"), help="one part of the table")
+    chosen = parser.parse_args()
+    print(
+        f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}; "
+        f"{chosen.rounds} rounds, one thread, its processor time unless said otherwise"
+    )
+    parts: dict[str, Callable[[], None]] = {
+        "ingest": lambda: ingest(chosen.rounds),
+        "peers": lambda: against(chosen.rounds),
+        "memory": memory,
+        "history": lambda: history(chosen.operations, chosen.engines),
+    }
+    for name, part in parts.items():
+        if chosen.only in {None, name}:
+            part()
+
+
+if __name__ == "__main__":
+    main()

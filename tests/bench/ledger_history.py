@@ -1,0 +1,208 @@
+"""A fleet's history of many operations: how it fills, what it weighs, and how long a verdict's questions take."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.bench.ledger_load import NANOS, Fleet, Message
+from tests.bench.ledger_peers import DIGESTER
+from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.window import LATE_SECONDS
+from whymiss.model import Residency, StreamId
+
+WINDOW_SECONDS = 3600.0
+
+BEYOND = 1.2
+"""What is published, as a part of what is retained: the window has begun to move."""
+
+EXPIRE_SECONDS = 0.25
+"""How often a service lets time pass."""
+
+OPERATIONS_A_BATCH = 128
+
+Column = npt.NDArray[np.float64]
+
+
+@dataclass
+class Asked:
+    """A lookup that missed: its chain, and what the publishers said before and after it."""
+
+    stream: StreamId
+    keys: list[int]
+    parent: int | None
+    unix_nanos: int
+
+
+@dataclass
+class Pauses:
+    """Milliseconds that single calls took, on the processor and on the wall."""
+
+    processor: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def take(self, call: Callable[[], object]) -> None:
+        """Make a call and note what it took."""
+        wall, own = time.perf_counter(), time.thread_time()
+        call()
+        self.processor.append((time.thread_time() - own) * 1e3)
+        self.wall.append((time.perf_counter() - wall) * 1e3)
+
+
+class History:
+    """Fills a ledger from a fleet until its window moves."""
+
+    def __init__(self, operations: int, engines: int) -> None:
+        self.operations = operations
+        self.engines = engines
+        seconds = WINDOW_SECONDS + LATE_SECONDS
+        self.ledger = Ledger(window_seconds=WINDOW_SECONDS, bytes_max=1 << 40, digester=DIGESTER)
+        self.ingest = Pauses()
+        self.passing = Pauses()
+        self.asked: list[Asked] = []
+        self.taken = 0
+        step = round(seconds * NANOS * OPERATIONS_A_BATCH / operations)
+        # A cache holds what a fiftieth of the window stores, so most of a window's blocks were evicted.
+        held = max(8, operations // 2 // 50 // engines // 256)
+        self._fleet = Fleet(engines, held, "digests", step)
+        self._chance = random.Random(5)
+        self._expired = 0.0
+
+    def fill(self) -> None:
+        """Publish and take; notes every call's time, and lookups to ask about later."""
+        published, shown = 0, time.monotonic()
+        for message in self._fleet.messages():
+            self._take(message)
+            published += message.operations
+            if published >= self.operations * BEYOND:
+                return
+            if time.monotonic() - shown > 5:
+                shown = time.monotonic()
+                print(f"  {published:,} of {self.operations * BEYOND:,.0f} operations", file=sys.stderr, flush=True)
+
+    def _take(self, message: Message) -> None:
+        stream = StreamId(f"engine-{message.engine}", 0)
+        now = message.unix_nanos / NANOS
+        delivery = Delivery(now=now, received_unix_nanos=message.unix_nanos)
+
+        def ingest() -> None:
+            self.ledger.accept(stream, message.seq, decode_batch(message.content, DIGESTER), delivery)
+
+        self.ingest.take(ingest)
+        self.taken += message.operations
+        if now - self._expired >= EXPIRE_SECONDS:
+            self._expired = now
+            self.passing.take(lambda: self.ledger.expire(now))
+        prompt = message.prompt
+        if self._chance.random() < 4000 * OPERATIONS_A_BATCH / (self.operations * BEYOND):
+            self.asked.append(Asked(stream, prompt.keys[: 1 + 200], prompt.parent, message.unix_nanos))
+
+    @property
+    def retained(self) -> int:
+        """Operations in the window and in what is held where it begins."""
+        return self.ledger.retained_operations
+
+    def inside(self) -> Sequence[Asked]:
+        """Lookups of the window that is left, in no order."""
+        edge = self._fleet_edge() + 300 * NANOS
+        kept = [one for one in self.asked if one.unix_nanos > edge]
+        self._chance.shuffle(kept)
+        return kept
+
+    def _fleet_edge(self) -> int:
+        return max(self.ledger.coverage(stream, 0, 1).begins_unix_nanos for stream in self.ledger.streams())
+
+
+def questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
+    """What evidence/ asks about one missed chain, in its order; each makes the facts that a verdict reads."""
+    stream, chain = asked.stream, asked.keys
+    earliest, latest = asked.unix_nanos - NANOS // 10, asked.unix_nanos + NANOS // 10
+    window = round(WINDOW_SECONDS * NANOS)
+    position = ledger.position_at(stream, earliest)
+
+    def reading() -> object:
+        ledger.coverage(stream, earliest, latest)
+        ledger.confirmed_position(stream, earliest)
+        return ledger.stores_between(stream, earliest, latest)
+
+    def own() -> object:
+        ledger.groups(stream)
+        ledger.tiers(stream)
+        ledger.coverage(stream, latest - window, latest)
+        return list(ledger.as_of(stream, chain, position))
+
+    def siblings() -> object:
+        ledger.block(stream, chain[0])
+        if asked.parent is not None:
+            ledger.block(stream, asked.parent)
+        return ledger.children(stream, asked.parent, position, limit=2)
+
+    def twins() -> object:
+        found = ledger.same_tokens(stream, chain[0], position)
+        return ledger.same_tokens_leading(stream, chain, position) if found else 0
+
+    def reconverges() -> object:
+        ledger.tokens_known(stream, chain[1:])
+        return ledger.reconverges(stream, chain, position)
+
+    return {
+        "reading: coverage, stores_between": reading,
+        "as_of of 201 blocks": own,
+        "block, children": siblings,
+        "same_tokens, leading": twins,
+        "tokens_known, reconverges": reconverges,
+        "every other stream": lambda: elsewhere(ledger, asked, (earliest, latest)),
+    }
+
+
+def elsewhere(ledger: Ledger, asked: Asked, bounds: tuple[int, int]) -> int:
+    """What evidence/ asks about the other streams of the view."""
+    (earliest, latest), chain = bounds, asked.keys
+    held = 0
+    block = ledger.block(asked.stream, chain[0])
+    for other in ledger.view_of(asked.stream):
+        ledger.block_size(other)
+        ledger.tiers(other)
+        before, after = ledger.position_at(other, earliest), ledger.position_at(other, latest)
+        ledger.coverage(other, latest - round(WINDOW_SECONDS * NANOS), latest)
+        states = ledger.as_of(other, chain, before)
+        ledger.touched(other, chain[0], before, after)
+        ledger.confirmed_position(other, latest)
+        if states[0].state is not Residency.NEVER_SEEN:
+            held += states.leading({Residency.RESIDENT, Residency.EVICTED})
+        if block is not None:
+            ledger.like(other, block, before)
+    return held
+
+
+def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
+    """The fleet's answers in one call each."""
+    return {
+        "holders of 201 blocks": lambda: ledger.holders(asked.stream, asked.keys, asked.unix_nanos),
+        "lost_elsewhere": lambda: ledger.lost_elsewhere(asked.stream, asked.keys[0], asked.unix_nanos),
+    }
+
+
+def timed(history: History) -> dict[str, Column]:
+    """Milliseconds that each question took, and all of a verdict's together, one row a lookup."""
+    found: dict[str, list[float]] = {}
+    for asked in history.inside():
+        whole = time.thread_time()
+        parts = questions(history.ledger, asked)
+        for name, ask in parts.items():
+            begin = time.thread_time()
+            ask()
+            found.setdefault(name, []).append((time.thread_time() - begin) * 1e3)
+        found.setdefault("all of a verdict's", []).append((time.thread_time() - whole) * 1e3)
+        for name, ask in fleet_questions(history.ledger, asked).items():
+            begin = time.thread_time()
+            ask()
+            found.setdefault(name, []).append((time.thread_time() - begin) * 1e3)
+    return {name: np.array(values) for name, values in found.items()}

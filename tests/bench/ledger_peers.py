@@ -1,0 +1,122 @@
+"""What the ledger is measured against, each fed the same batches in the same run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from cachetools import TTLCache
+
+from tests.ledger.naive import NaiveRecord
+from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.digests import Digester
+from whymiss.ledger.events import KvBatch, Removed, Stored
+from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.model import StreamId
+
+DIGESTER = Digester(b"a key of 16 byte")
+STREAM = StreamId("engine", 0)
+LIVE = Delivery()
+
+Take = Callable[[bytes], None]
+
+
+def ours(*, tokens: bool) -> Take:
+    """The ledger, from a message's bytes on."""
+    ledger = Ledger(digester=DIGESTER)
+    seq = 0
+
+    def take(content: bytes) -> None:
+        nonlocal seq
+        ledger.accept(STREAM, seq, decode_batch(content, DIGESTER, tokens=tokens), LIVE)
+        seq += 1
+
+    return take
+
+
+def only_decoded(content: bytes) -> None:
+    """What all of them pay for reading."""
+    decode_batch(content, DIGESTER)
+
+
+def naive() -> Take:
+    """The dictionary of lists that gives the same answers."""
+    record = NaiveRecord(from_birth=True, begins_unix_nanos=0)
+    return lambda content: record.apply(decode_batch(content, DIGESTER))
+
+
+def ttl_entries(*, decoded: bool) -> Take:
+    """An entry of a ``TTLCache`` a block that says when it was stored or removed last. Answers no other question."""
+    now = 0.0
+    entries: TTLCache[int, tuple[bool, int]] = TTLCache(math.inf, 3600.0, timer=lambda: now)
+
+    def take(content: bytes) -> None:
+        batch: KvBatch = decode_batch(content, DIGESTER, tokens=decoded)
+        for event in batch.events:
+            if isinstance(event, (Stored, Removed)):
+                entry = isinstance(event, Stored), batch.unix_nanos
+                for key in event.keys.tolist():
+                    entries[key] = entry
+
+    return take
+
+
+# --- the radix tree of ai-dynamo-runtime -----------------------------------------------------------------
+
+Events = Sequence[tuple[int, bytes]]
+
+
+def radix_tree() -> Any | None:
+    """A tree that is empty, or ``None`` where the package is not installed."""
+    try:
+        return importlib.import_module("dynamo._core").RadixTree()
+    except ImportError:
+        return None
+
+
+def as_radix_events(content: bytes, first: int) -> list[bytes]:
+    """A batch as the tree takes it: JSON, with a hash of each block's tokens beside its key."""
+    batch = msgspec.msgpack.decode(content)
+    hashes_of = importlib.import_module("dynamo._core").compute_block_hash_for_seq
+    events = []
+    for number, event in enumerate(batch[1], first):
+        keys = [_key(one) for one in event["block_hashes"]]
+        if event["type"] == "BlockRemoved":
+            said: dict[str, Any] = {"removed": {"block_hashes": keys}}
+        else:
+            parent = event["parent_block_hash"]
+            tokens = hashes_of(event["token_ids"], event["block_size"])
+            pairs = zip(keys, tokens, strict=True)
+            blocks = [{"block_hash": key, "tokens_hash": one} for key, one in pairs]
+            said = {"stored": {"parent_hash": None if parent is None else _key(parent), "blocks": blocks}}
+        events.append(json.dumps({"event_id": number, "data": said}).encode())
+    return events
+
+
+def _key(one: int | bytes) -> int:
+    return one if isinstance(one, int) else int.from_bytes(one[-8:], "big")
+
+
+def seconds_of_radix(contents: Sequence[bytes]) -> tuple[float, float] | None:
+    """Seconds for the batches: the tree's own, and with what makes its events of vLLM's; ``None`` without it.
+
+    The tree works in a thread of its own, so time on the wall is what is taken; a question at the end waits for it.
+    """
+    tree = radix_tree()
+    if tree is None:
+        return None
+    begin = time.perf_counter()
+    events: list[bytes] = []
+    for content in contents:
+        events.extend(as_radix_events(content, len(events)))
+    made = time.perf_counter()
+    for event in events:
+        tree.apply_event(0, event)
+    tree.find_matches([0])
+    own = time.perf_counter() - made
+    return own, own + made - begin
