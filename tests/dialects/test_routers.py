@@ -109,7 +109,13 @@ def test_dynamo_says_the_pick_and_its_promise() -> None:
     }
     assert said("kv_router.route_request", attributes) == (
         RouteDecision(
-            request_id="r", worker="7587890", rank=1, predicted_blocks=12, prefix_aware=True, phase="prefill"
+            request_id="r",
+            worker="7587890",
+            rank=1,
+            predicted_blocks=12,
+            prefix_aware=True,
+            phase="prefill",
+            made_before=True,
         ),
     )
 
@@ -117,7 +123,7 @@ def test_dynamo_says_the_pick_and_its_promise() -> None:
 @pytest.mark.parametrize("spelling", [U64 - 2**64, str(U64)])
 def test_a_worker_id_beyond_63_bits_is_the_same_in_each_spelling(spelling: int | str) -> None:
     (route,) = said("kv_router.route_request", {"worker_id": spelling, "phase": "Aggregated"})
-    assert route == RouteDecision(worker=str(U64), prefix_aware=True)
+    assert route == RouteDecision(worker=str(U64), prefix_aware=True, made_before=True)
 
 
 def test_a_plain_router_of_dynamo_promises_nothing() -> None:

@@ -43,6 +43,7 @@ def read_kv_route(span: SpanFields) -> Evidenced | None:
         predicted_blocks=count(attributes.get("overlap_blocks")),
         prefix_aware=True,
         phase=_phase(attributes.get("phase")),
+        made_before=True,
     )
 
 

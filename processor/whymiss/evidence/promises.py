@@ -52,13 +52,28 @@ class PromiseReader:
             assert foreign is not None, "there is a promise"
             silent = msgspec.structs.replace(foreign[1], predicted_blocks=None)
             return self._promise((foreign[0], silent), stream, at=None, gap=Reason.NONE)
-        begin = chosen[0].start_unix_nanos - self._tolerance
-        end = min(chosen[0].end_unix_nanos, looked) + self._tolerance
+        begin, end = self._decided(request, *chosen, looked)
         gap = Reason.NONE if own else Reason.NO_WORKER
         if begin > end:
             # Decided after the lookup: these clocks differ by more than they may.
             begin, gap = 0, gap or Reason.CLOCK_SKEW
         return self._promise(chosen, stream, at=Moment(earliest_unix_nanos=begin, latest_unix_nanos=end), gap=gap)
+
+    def _decided(self, request: Request, span: Span, said: RouteDecision, looked: int) -> tuple[int, int]:
+        """The bounds of a decision in time.
+
+        One that is made before its span begins is made after the request came to whatever called the router.
+        """
+        begin, end = span.start_unix_nanos, min(span.end_unix_nanos, looked)
+        if said.made_before:
+            begin, end = 0, min(begin, looked)
+            callers = [
+                one.start_unix_nanos
+                for one in (*request.routes, *request.gateways)
+                if one.span_id != span.span_id and one.start_unix_nanos <= end
+            ]
+            begin = min(callers, default=self._tolerance)
+        return begin - self._tolerance, end + self._tolerance
 
     def _promise(
         self, pair: tuple[Span, RouteDecision] | None, stream: StreamId | None, *, at: Moment | None, gap: Reason

@@ -82,6 +82,8 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     phase: str | None = None
     """``prefill`` or ``decode``: the half of a disaggregated pair that the decision is about, if it is one."""
+    made_before: bool = False
+    """The span begins once the decision is made, and not with it."""
 
 
 class OffloadOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,70 @@
+"""When a promise was made, as far as a router's spans show it."""
+
+from __future__ import annotations
+
+from whymiss.config import WorkersConfig
+from whymiss.evidence.promises import PromiseReader
+from whymiss.evidence.workers import Workers
+from whymiss.ledger.fleet import Ledger
+from whymiss.model import (
+    SECOND,
+    EngineRequest,
+    Envelope,
+    Evidenced,
+    Moment,
+    Request,
+    ResourceIdentity,
+    Role,
+    RouteDecision,
+    Span,
+    StreamId,
+)
+
+STREAM = StreamId("w", 0)
+TOLERANCE = SECOND // 20
+
+
+def span(number: int, start: float, end: float, said: Evidenced, role: Role = Role.ROUTER) -> Span:
+    return Span(
+        raw=b"",
+        envelope=Envelope(resource=b"", scope=b""),
+        trace_id=bytes(16),
+        span_id=number.to_bytes(8, "big"),
+        parent_span_id=b"",
+        start_unix_nanos=round(start * SECOND),
+        end_unix_nanos=round(end * SECOND),
+        flags=0,
+        trace_state="",
+        role=role,
+        dialect="dynamo",
+        says=(said,),
+        resource=ResourceIdentity(),
+    )
+
+
+def promised(*routes: Span) -> Moment | None:
+    """When the promise to a request that was looked up at 10 s was made."""
+    request = Request(engine=span(1, 9.9, 12.0, EngineRequest(), Role.ENGINE), routes=routes)
+    reader = PromiseReader(Workers(WorkersConfig()), Ledger(), TOLERANCE)
+    return reader.of(request, STREAM, 10 * SECOND, expected=False).at
+
+
+def between(earliest: float, latest: float) -> Moment:
+    return Moment(
+        earliest_unix_nanos=round(earliest * SECOND) - TOLERANCE, latest_unix_nanos=round(latest * SECOND) + TOLERANCE
+    )
+
+
+def test_a_decision_falls_inside_its_span() -> None:
+    assert promised(span(2, 9.0, 9.5, RouteDecision(predicted_blocks=3))) == between(9.0, 9.5)
+
+
+def test_a_span_that_begins_with_the_choice_made_bounds_it_from_above_only() -> None:
+    choice = span(2, 9.0, 12.0, RouteDecision(predicted_blocks=3, made_before=True))
+    assert promised(choice) == Moment(earliest_unix_nanos=0, latest_unix_nanos=9 * SECOND + TOLERANCE)
+
+
+def test_the_frontends_span_bounds_such_a_choice_from_below() -> None:
+    choice = span(2, 9.0, 12.0, RouteDecision(predicted_blocks=3, made_before=True))
+    frontend = span(3, 8.5, 12.5, RouteDecision(worker="w"))
+    assert promised(choice, frontend) == between(8.5, 9.0)
