@@ -50,7 +50,8 @@ def _service(snapshot: Snapshot) -> Iterator[Notice]:
     when = f"in the {lately(snapshot.recent_seconds)}"
     for one in snapshot.failures:
         if one.count.recent:
-            yield Notice("error", f"The stage {one.name} failed {number(one.count.recent)} times {when}.", "troubles")
+            times = _several(one.count.recent, "time")
+            yield Notice("error", f"The stage {one.name} failed {times} {when}.", "troubles")
     for one in snapshot.spans.dropped:
         if one.count.recent:
             yield Notice(
@@ -58,7 +59,7 @@ def _service(snapshot: Snapshot) -> Iterator[Notice]:
             )
     refused = sum(door.refused.recent for door in snapshot.doors)
     if refused:
-        yield Notice("error", f"{number(refused)} requests were refused {when}.", "requests")
+        yield Notice("error", f"{_several(refused, 'request')} refused {when}.", "requests")
     for one in snapshot.hold.released:
         if one.name == "shed" and one.count.recent:
             text = (
@@ -132,5 +133,5 @@ def _verdicts(snapshot: Snapshot) -> Iterator[Notice]:
         yield Notice("warning", text, "unknown")
 
 
-def _several(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+def _several(count: float, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{number(count)} {noun}s"

@@ -15,9 +15,10 @@ _COLUMN: Final = 4
 
 
 def bar(value: float, largest: float, kind: str = "known") -> Html:
-    """A horizontal bar. The number stands beside it, so it says nothing to a screen reader."""
-    width = 0.0 if largest <= 0 else 100 * max(0.0, value) / largest
-    return _drawing(f"bar {kind}", 100, 10, tag("rect", width=f"{width:.2f}", height="10"))
+    """A horizontal bar, or nothing for 0. The number stands beside it, so it says nothing to a screen reader."""
+    if value <= 0 or largest <= 0:
+        return Html()
+    return _drawing(f"bar {kind}", 100, 10, tag("rect", width=f"{100 * value / largest:.2f}", height="10"))
 
 
 def meter(share: float, label: str) -> Html:

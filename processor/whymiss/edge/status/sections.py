@@ -45,11 +45,11 @@ def _causes(snapshot: Snapshot) -> Html:
         Heading("cause"),
         Heading("owner"),
         Heading(f"lookups, {lately(snapshot.recent_seconds)}", numeric=True),
-        Heading(""),
         Heading("since start", numeric=True),
+        Heading(""),
         Heading(f"tokens lost, {lately(snapshot.recent_seconds)}", numeric=True),
-        Heading(""),
         Heading("since start", numeric=True),
+        Heading(""),
     )
     order = sorted(found, key=lambda one: (one.cause == Cause.NONE, -one.lookups.recent, -one.lookups.total))
     rows = [_cause(one, most, dearest) for one in order]
@@ -58,17 +58,17 @@ def _causes(snapshot: Snapshot) -> Html:
 
 def _cause(one: CauseCount, most: float, dearest: float) -> tuple[Child, ...]:
     if one.cause == Cause.NONE:
-        return "none: no miss", "", number(one.lookups.recent), "", number(one.lookups.total), "", "", ""
+        return "none: no miss", "", number(one.lookups.recent), number(one.lookups.total), "", "", "", ""
     kind = "unknown" if one.cause == Cause.UNKNOWN else "calm" if set(one.owners) <= {Owner.NONE} else "known"
     return (
         one.cause,
         ", ".join(one.owners),
         number(one.lookups.recent),
-        bar(one.lookups.recent, most, kind),
         number(one.lookups.total),
+        bar(one.lookups.recent, most, kind),
         number(one.lost_tokens.recent),
-        bar(one.lost_tokens.recent, dearest, kind),
         number(one.lost_tokens.total),
+        bar(one.lost_tokens.recent, dearest, kind),
     )
 
 
@@ -361,7 +361,7 @@ SECTIONS: Final = (
     Section("hold", "Hold", _hold),
     Section("memory", "Memory", _memory),
     Section("spool", "Spool", _spool),
-    Section("settings", "Configuration", _settings),
     Section("troubles", "Last warnings and errors", _troubles, wide=True),
+    Section("settings", "Configuration", _settings, wide=True),
 )
 """In the order of the page."""
