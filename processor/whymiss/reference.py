@@ -8,6 +8,7 @@ keyed digests; no token, salt or text does.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -111,11 +112,14 @@ def read_request(content: bytes, encode: Encode | None) -> Serialised:
 
 
 def read_reference(content: bytes) -> Reference:
-    """Read the file of a reference. Raises ``BadInput``."""
+    """Read the file of a reference. Raises ``BadInput``, with the offset where the file is not even JSON."""
     try:
         reference = msgspec.json.decode(content, type=Reference)
-    except msgspec.DecodeError:
+    except msgspec.ValidationError:
         raise BadInput("not a reference") from None
+    except msgspec.DecodeError as error:
+        place = re.search(r"\(byte (\d+)\)", str(error))
+        raise BadInput("not a reference, nor JSON", offset=len(content) if place is None else int(place[1])) from None
     if reference.format != FORMAT or reference.block_size < 1 or len(reference.chain) != len(reference.own):
         raise BadInput("a reference of another format")
     return reference
@@ -184,8 +188,13 @@ def chains(requests: Sequence[Serialised], block_size: int, key: bytes) -> tuple
         packed = _own(first.token_ids, index, block_size)
         above = _mac(key, b"chain", above + packed + _extras_at(first, index, block_size))
         chain.append(above[:8].hex())
-        own.append(_mac(key, b"own", packed)[:8].hex())
+        own.append(own_digest(packed, key))
     return tuple(chain), tuple(own)
+
+
+def own_digest(packed: bytes, key: bytes) -> str:
+    """The digest of one block's own tokens, of which each takes four bytes, the lowest first."""
+    return _mac(key, b"own", packed)[:8].hex()
 
 
 def _check_scope(one: Serialised | Reference, other: Serialised) -> None:

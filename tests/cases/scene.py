@@ -19,6 +19,7 @@ from whymiss.config import parse
 from whymiss.model import SECOND, Verdict
 from whymiss.pipeline import KvOutcome, KvSource, Pipeline
 from whymiss.redaction import Redacted
+from whymiss.reference import Reference
 
 EPOCH = 1_700_000_000
 STEP = 0.08
@@ -149,6 +150,7 @@ class Scene:
         self._traces = 0
         self.flow: Pipeline | None = None
         self.connectors = False
+        self.references: tuple[Reference, ...] = ()
 
     def __getitem__(self, worker: str) -> Publisher:
         return self.publishers[worker, 0]
@@ -285,7 +287,9 @@ class Scene:
         if self.confirmed:
             for publisher in self.publishers.values():
                 publisher.stirs(end)
-        flow = self.flow = Pipeline(parse(self.config, {}), process_key=bytes(32), start_unix_nanos=0)
+        config = parse(self.config, {})
+        flow = self.flow = Pipeline(config, process_key=bytes(32), start_unix_nanos=0)
+        flow.adopt(config.redaction, self.references, config.references.scope)
         flow.judged = []
         arrivals: list[tuple[float, int, ResourceSpans | tuple[Publisher, int, bytes]]] = [
             (at + 0.002, 0, (publisher, seq, payload))

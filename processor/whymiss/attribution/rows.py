@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..model import SECOND, Facts, Reason, Removal, Residency
+from ..model import SECOND, Facts, Likeness, Reason, Removal, Residency
 
 
 class Yes(msgspec.Struct, frozen=True):
@@ -284,11 +284,18 @@ def identity_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 
 
 def token_divergence(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 16: other tokens now, the same ones again later."""
+    """Row 16: other tokens than a known-good template's; or other ones now, and the same again later."""
+    if facts.likeness is not None:
+        # Where its tokens are the good ones, it was another prompt that changed them.
+        return _off_template(facts, facts.likeness) if facts.likeness.differs else None
     if facts.reconverging:
         return Yes(lost_blocks=None if facts.tail_gap or facts.siblings_gap else 1 + facts.reconverging)
     gap = facts.tail_gap or (Reason.NONE if policy.fleet_view_declared else facts.siblings_gap)
     return Unsure(gap) if gap else None
+
+
+def _off_template(facts: Facts, likeness: Likeness) -> Yes:
+    return Yes(lost_blocks=None if likeness.again is None else 1 + max(likeness.again, facts.reconverging))
 
 
 def new_content(facts: Facts, policy: Policy) -> Yes | Unsure | None:

@@ -110,7 +110,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         Cause.TOKEN_DIVERGENCE,
         Owner.APPLICATION,
-        "The block's tokens changed and later blocks are the same again: a volatile value in the prompt.",
+        "The block's tokens are not a known-good template's, or changed and later blocks are the same again.",
         rows.token_divergence,
     ),
     Row(

@@ -89,6 +89,7 @@ def _shared_facts(facts: Facts) -> Verdict:
         extra_key_kinds=facts.differing_kinds or facts.extra_key_kinds,
         window_seconds=facts.window_seconds if missed else None,
         history_complete=not facts.record_gap if missed else None,
+        template_version=facts.likeness.version if facts.likeness is not None else None,
         first_miss_key=facts.key,
         last_hit_key=facts.last_hit_key,
     )

@@ -177,6 +177,9 @@ class ReferencesConfig(Section, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     """Files that ``whymiss reference`` wrote with ``redaction.digest_key``; read again with the configuration (SIGHUP).
     Default none: changed tokens are only noticed where later ones are the same again."""
+    scope: Literal["begun", "model"] = "begun"
+    """Which prompts are held to a reference of their model: those that begin with a block of it (``begun``, the
+    default), or all of them (``model``), where there is no other template."""
 
     def __post_init__(self) -> None:
         for at, file in enumerate(self.files):

@@ -1,7 +1,7 @@
 """A new configuration for a service that runs.
 
-What can be changed is: the publishers of KV events, how spans are redacted and under which key. The rest is
-named in one line and waits for a restart. A configuration that is refused changes nothing.
+What can be changed is: the publishers of KV events, how spans are redacted and under which key, and the references.
+The rest is named in one line and waits for a restart. A configuration that is refused changes nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import msgspec
 
 from ..errors import BadInput, ConfigError
 from .logs import Log
+from .references import load
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..pipeline import Pipeline
     from .kv_discovery import Discovery
 
-LIVE: Final = ("kv_events.sources", "kv_events.discovery", "redaction")
+LIVE: Final = ("kv_events.sources", "kv_events.discovery", "redaction", "references")
 """Keys, and sections of keys, that a running service can change."""
 
 _log = Log("reload")
@@ -69,11 +70,13 @@ class Reload:
             old,
             kv_events=msgspec.structs.replace(new.kv_events, silence_seconds=old.kv_events.silence_seconds),
             redaction=new.redaction,
+            references=new.references,
         )
-        pipeline.adopt(config.redaction)
+        references = await asyncio.to_thread(load, config)
+        pipeline.adopt(config.redaction, references, config.references.scope)
         await discovery.change(config.kv_events)
         self._config = config
-        _log.info("the configuration was read again", sources=len(discovery.sources))
+        _log.info("the configuration was read again", sources=len(discovery.sources), references=len(references))
         if waiting:
             _log.warning("part of the new configuration needs a restart", needs_a_restart=", ".join(waiting))
 

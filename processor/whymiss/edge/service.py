@@ -15,10 +15,10 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from ..errors import BadInput
+from ..errors import BadInput, ConfigError
 from ..pipeline import Pipeline
 from ..wire.split import upb_in_use
-from . import logs
+from . import logs, references
 from .advance import Advance
 from .checkpoint import CheckpointFile, Checkpoints
 from .delivery import Pace
@@ -67,7 +67,8 @@ class Service:
 
     Raises:
         OSError: the key of the checkpoint can neither be read nor be made.
-        BadInput: the file of that key holds something else.
+        BadInput: the file of that key, or of a reference, holds something else.
+        ConfigError: the file of a reference cannot be used.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Service:
             start_unix_nanos=time.time_ns(),
             record_key=None if self._checkpoint is None else self._checkpoint.key(),
         )
+        self._pipeline.adopt(config.redaction, references.load(config), config.references.scope)
         self._core: Core = core or self._pipeline
         self._survey = Survey(config, self._collect, None if core is not None else self._pipeline)
         self._fan_out = FanOut([])
@@ -318,7 +320,7 @@ async def _run(config: Config, read: Callable[[], Config] | None) -> int:
         loop.add_signal_handler(signal.SIGHUP, service.reload)
         async with service:
             await stopping.wait()
-    except (OSError, BadInput) as error:
+    except (OSError, BadInput, ConfigError) as error:
         _log.error("cannot start", error=error)
         return 1
     return 1 if service.given_up else 0

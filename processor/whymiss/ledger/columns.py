@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -30,6 +32,9 @@ from .shapes import (
 )
 
 _GROUPS = range(1 << 16)
+
+Witness: TypeAlias = Callable[[Keys, int, Keys], None]
+"""Sees the tokens of the blocks of one store, how many a block has, and the digests of the blocks."""
 
 
 class _StoredSlot(msgspec.Struct, gc=False):
@@ -60,8 +65,9 @@ class _RemovedSlot(msgspec.Struct, gc=False):
 class Columns:
     """Takes a batch's events in order; ``batch`` ends it. Use one a batch."""
 
-    def __init__(self, digester: Digester, *, tokens: bool, lost: bool = False) -> None:
+    def __init__(self, digester: Digester, *, tokens: bool, lost: bool = False, witness: Witness | None = None) -> None:
         self.bad_events = 0
+        self._witness = witness
         self._digester = digester
         self._digests_tokens = tokens
         self._extras = ExtrasReader(digester)
@@ -172,6 +178,8 @@ class Columns:
             row: self._digester.block_digests(np.frombuffer(column, np.uint64), row, len(column) // row)
             for row, column in self._tokens.items()
         }
+        if self._witness is not None:
+            self._show(self._witness, digests)
         events: list[Event] = []
         for slot in self._slots:
             if isinstance(slot, _RemovedSlot):
@@ -191,6 +199,14 @@ class Columns:
             incarnation=incarnation,
             cursor=cursor,
         )
+
+    def _show(self, witness: Witness, digests: dict[int, Keys]) -> None:
+        for slot in self._slots:
+            if isinstance(slot, _StoredSlot) and slot.token_row:
+                row, first = slot.token_row, slot.own_first
+                last = first + slot.end - slot.first
+                tokens = np.frombuffer(self._tokens[row], np.uint64)
+                witness(tokens[first * row : last * row], row, digests[row][first:last])
 
 
 def _length(tokens: list[int] | Raw | None) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import BadInput
-from .columns import Columns
+from .columns import Columns, Witness
 from .digests import Digester
 from .events import KvBatch
 from .keys import DECODE_ERRORS, array_header, read_anything, read_array
@@ -47,8 +47,10 @@ _event_unread = msgspec.msgpack.Decoder(WireStoredUnread | WireRemoved | WireCle
 _map = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
-def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True) -> KvBatch:
+def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, witness: Witness | None = None) -> KvBatch:
     """Read one message's payload; ``tokens=False`` skips the token ids and leaves ``own`` out.
+
+    A ``witness`` is shown the tokens of each store before they are forgotten.
 
     Raises ``BadInput`` where the payload as a whole is not a batch of events.
     """
@@ -59,8 +61,8 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True) -> 
         except DECODE_ERRORS:
             pass
         else:
-            return _of_usual_shape(batch, digester, tokens=tokens)
-    return _one_by_one(payload, digester, tokens=tokens)
+            return _of_usual_shape(batch, Columns(digester, tokens=tokens, witness=witness))
+    return _one_by_one(payload, digester, tokens=tokens, witness=witness)
 
 
 def _mostly_removals(payload: bytes) -> bool:
@@ -75,8 +77,7 @@ def _mostly_removals(payload: bytes) -> bool:
     return count >= _REMOVALS_FROM and len(payload) < count * 160
 
 
-def _of_usual_shape(batch: WireBatch | WireBatchUnread, digester: Digester, *, tokens: bool) -> KvBatch:
-    columns = Columns(digester, tokens=tokens)
+def _of_usual_shape(batch: WireBatch | WireBatchUnread, columns: Columns) -> KvBatch:
     for index, event in enumerate(batch.events):
         try:
             columns.add(index, event)
@@ -85,7 +86,7 @@ def _of_usual_shape(batch: WireBatch | WireBatchUnread, digester: Digester, *, t
     return columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
 
 
-def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool) -> KvBatch:
+def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Witness | None) -> KvBatch:
     def read(encoded: Raw) -> WireEvent | Found:
         try:
             event: WireEvent = _event.decode(encoded) if tokens else _event_unread.decode(encoded)
@@ -95,7 +96,7 @@ def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool) -> KvBatch:
 
     outer = _read_outer(payload)
     events = read_array(outer.events)
-    columns = Columns(digester, tokens=tokens, lost=outer.lost)
+    columns = Columns(digester, tokens=tokens, lost=outer.lost, witness=witness)
     for part in split_runs(events, read):
         if isinstance(part, Run):
             try:

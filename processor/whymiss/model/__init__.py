@@ -13,6 +13,7 @@ from .history import (
     GroupSpec,
     Hole,
     LedgerView,
+    Repeats,
     Store,
     StreamId,
 )
@@ -39,6 +40,7 @@ from .spans import (
     request_ids,
     served_ids,
 )
+from .templates import Likeness, Prompt, Templates
 from .verdicts import (
     Facts,
     Holder,
@@ -80,14 +82,17 @@ __all__ = [
     "JoinOutcome",
     "Late",
     "LedgerView",
+    "Likeness",
     "Lookup",
     "Moment",
     "OffloadOutcome",
     "Owner",
+    "Prompt",
     "Reason",
     "ReleaseReason",
     "Released",
     "Removal",
+    "Repeats",
     "Request",
     "Residency",
     "ResourceIdentity",
@@ -96,6 +101,7 @@ __all__ = [
     "Span",
     "Store",
     "StreamId",
+    "Templates",
     "Tier",
     "Verdict",
     "caller_ids",

@@ -6,6 +6,7 @@ import msgspec
 
 from .history import Fact, StreamId
 from .spans import OffloadOutcome, RouteDecision
+from .templates import Likeness
 from .words import Cause, Grade, Owner, Reason, Residency, Tier
 
 
@@ -96,6 +97,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     reconverging: int = 0
     tail_gap: Reason = Reason.NONE
     """Why later blocks of the chain may repeat a sibling's all the same."""
+    likeness: Likeness | None = None
+    """How the block compares with a known-good template, where it can be compared with one."""
     siblings: bool = False
     """Another block was stored under the same parent, on any worker of the view."""
     siblings_gap: Reason = Reason.NONE
@@ -148,5 +151,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     window_seconds: float | None = None
     history_complete: bool | None = None
     fleet_view_complete: bool | None = None
+    template_version: str | None = None
+    """Of the known-good template that the first missed block was compared with."""
     first_miss_key: int | None = None
     last_hit_key: int | None = None

@@ -38,12 +38,14 @@ from ..model import (
     served_ids,
 )
 from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
+from ..reference import Reference
 from ..wire.fields import resource_attributes, scope_name, valid_ids
 from ..wire.kv_logs import take_kv_events
 from ..wire.split import Group, assemble, split
 from .events import EventIntake
 from .judge import Judge
 from .ports import Accepted, Judged, KvOutcome, KvSource
+from .templates import LearnedTemplates, Scope
 
 STILL_COMING = frozenset({Reason.EVIDENCE_LATE, Reason.PARTIAL_TRACE})
 """Holes that a batch or a span may fill before the hold ends."""
@@ -76,16 +78,26 @@ class Pipeline:
             series_max=config.measures.series_max,
             start_unix_nanos=start_unix_nanos,
         )
-        self._events = EventIntake(self.ledger, digester, self.measures, tokens=config.ledger.token_digests)
-        self._judge = Judge(config, self.ledger, self._events.connectors)
+        self._templates = LearnedTemplates(digester)
+        self._events = EventIntake(
+            self.ledger, digester, self.measures, self._templates, tokens=config.ledger.token_digests
+        )
+        self._judge = Judge(config, self.ledger, self._events.connectors, self._templates)
         self._identities: OrderedDict[bytes, ResourceIdentity] = OrderedDict()
         self._verdicts: OrderedDict[bytes | str, tuple[Verdict, float]] = OrderedDict()
         self.judged: list[Judged] | None = None
         """Where verdicts are kept for whoever wants to print them; ``None``: nowhere."""
 
-    def adopt(self, redaction: RedactionConfig) -> None:
-        """Let all that leaves from now on leave by other rules and under another key."""
+    def adopt(self, redaction: RedactionConfig, references: Sequence[Reference], scope: Scope) -> None:
+        """Let all that leaves from now on leave by other rules and under another key, and compare with other templates.
+
+        The references were digested under ``redaction.digest_key``.
+        """
         self._redactor = self._redactor_of(redaction)
+        key = redaction.digest_key
+        assert key is not None or not references, "a reference is digested with a key of the operator's"
+        ends = {stream: known.record.end for stream, known in self.ledger.numbered()}
+        self._templates.adopt(references, b"" if key is None else key.reveal().encode(), ends, scope)
 
     def _redactor_of(self, settings: RedactionConfig) -> Redactor:
         key = settings.digest_key
@@ -360,6 +372,7 @@ def _dimensions(request: Request, verdict: Verdict, *, extrapolated: bool) -> Di
     return Dimensions(
         route=next((route.reason for route in routes if route.reason), None),
         model=model or next((route.model for route in routes if route.model), None),
+        template_version=verdict.template_version,
         block_geometry=None if verdict.block_size is None else f"{verdict.block_size}/{verdict.match_unit}",
         sampling_method="extrapolated" if extrapolated else "counted",
     )

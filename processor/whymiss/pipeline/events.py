@@ -13,15 +13,19 @@ from ..ledger.frames import EndOfReplay, parse_frames, worker_of_topic
 from ..measures import Measures
 from ..model import SECOND, StreamId
 from .ports import KvOutcome, KvSource
+from .templates import LearnedTemplates
 
 
 class EventIntake:
     """Reads messages, names their stream, and counts what became of them."""
 
-    def __init__(self, ledger: Ledger, digester: Digester, measures: Measures, *, tokens: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, digester: Digester, measures: Measures, templates: LearnedTemplates, *, tokens: bool
+    ) -> None:
         self._ledger = ledger
         self._digester = digester
         self._measures = measures
+        self._templates = templates
         self._tokens = tokens
         self.connectors: set[str] = set()
         """Workers that load blocks from elsewhere, as the operator said of their sources."""
@@ -34,7 +38,7 @@ class EventIntake:
             frame = parse_frames(frames)
             if isinstance(frame, EndOfReplay):
                 return KvOutcome(kind="end")
-            batch = decode_batch(frame.payload, self._digester, tokens=self._tokens)
+            batch = decode_batch(frame.payload, self._digester, tokens=self._tokens, witness=self._templates.witness)
         except BadInput:
             self._measures.count("whymiss.ledger.bad_events", source=source.name)
             return KvOutcome(kind="bad")

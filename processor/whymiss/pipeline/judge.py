@@ -11,11 +11,12 @@ from ..config import Config
 from ..evidence.companions import Companions
 from ..evidence.facts import FactFinder, reported_cached
 from ..evidence.grouping import engine_says, lookup_says
+from ..evidence.likeness import Comparer
 from ..evidence.promises import offload_of
 from ..evidence.reading import Reader, Readings
 from ..evidence.recent import RecentRequests
 from ..evidence.workers import Resolved, Workers
-from ..model import SECOND, Cause, Grade, LedgerView, Reason, Request, Span, Verdict
+from ..model import SECOND, Cause, Grade, LedgerView, Reason, Request, Span, Templates, Verdict
 
 LOCAL_CAUSES = frozenset(
     {
@@ -41,7 +42,7 @@ with one they stand only if something says how much was loaded."""
 class Judge:
     """Reads the evidence of requests and decides. ``connectors`` are workers that load blocks from elsewhere."""
 
-    def __init__(self, config: Config, ledger: LedgerView, connectors: Collection[str]) -> None:
+    def __init__(self, config: Config, ledger: LedgerView, connectors: Collection[str], templates: Templates) -> None:
         keep = round(config.ledger.window_seconds * SECOND)
         self._ledger = ledger
         self._connectors = connectors
@@ -50,6 +51,7 @@ class Judge:
         self._workers = Workers(config.workers)
         self._reader = Reader(config.attribution, ledger, self._recent)
         self._facts = FactFinder(config, ledger, self._workers, self._recent, self._companions)
+        self._comparer = Comparer(ledger, templates)
         self._policy = Policy(
             fleet_view_declared=config.attribution.fleet_view == "declared",
             index_lag_nanos=round(config.attribution.index_lag_seconds * SECOND),
@@ -88,8 +90,14 @@ class Judge:
                 # Who counts gave no count: nothing shows that there was a miss at all.
                 bare = msgspec.structs.replace(bare, gap=Reason.NO_CACHED_TOKENS)
             return decide(bare, self._policy)
-        facts = [self._facts.of(request, one, readings, worker) for one in readings.readings]
-        verdict = agree([decide(one, self._policy) for one in facts])
+        said = engine_says(request.engine)
+        model = said.model if said is not None else None
+        verdict = agree(
+            [
+                decide(self._comparer.add(self._facts.of(request, one, readings, worker), one, model), self._policy)
+                for one in readings.readings
+            ]
+        )
         if not self._loads_unseen(request, resolved):
             return verdict
         if verdict.cause is Cause.UNKNOWN:
