@@ -99,7 +99,7 @@ def agree_on_identity(record: StreamRecord, naive: NaiveRecord, keys: Sequence[i
             leading = [bool(naive.same_tokens(one, position)) for one in chain]
             assert record.same_tokens_leading(chain, position) == [*leading, False].index(False)
             tail = record.tail(chain)
-            repeated = 0 if tail is None else record.repeats(tail, position)
+            repeated = 0 if tail is None else record.repeats(tail, position).blocks
             assert repeated == naive.reconverges(chain, position)
             for first in positions[:2]:
                 assert record.touched(key, first, position) == naive.touched(key, first, position)

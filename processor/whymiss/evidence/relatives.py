@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import Block, Facts, LedgerView, Reason, StreamId, Tier
+from ..model import Block, Facts, LedgerView, Reason, Repeats, StreamId, Tier
 from .reading import Reading
 from .view import Sight, View
+
+_NO_REPEATS = Repeats(blocks=0)
 
 _LATE_MAX = 16
 """Siblings that are looked at one by one; more of them in one step are not told apart."""
@@ -55,50 +57,56 @@ class Relatives:
     def _siblings(self, facts: Facts, stream: StreamId, reading: Reading, parent: int | None) -> Facts:
         """The facts with what the whole view shows of blocks under the same parent, and of what follows them."""
         sights = [self._view.of(stream, other, reading) for other in self._view.others(stream, reading)]
-        places = [(stream, reading.position), *((sight.stream, sight.before) for sight in sights)]
-        found = [place for place in places if self._has_sibling(*place, parent, reading)]
-        reconverging = max(
-            (self._ledger.reconverges(stream, reading.chain, at, among=among) for among, at in found), default=0
-        )
-        gaps = [self._sibling_gap(sight, stream, reading, parent, known=bool(found)) for sight in sights]
+        own = self._has_sibling(stream, reading.position, parent, reading)
+        known = own or any(self._has_sibling(sight.stream, sight.before, parent, reading) for sight in sights)
+        mine = self._ledger.reconverges(stream, reading.chain, reading.position) if own else _NO_REPEATS
+        counts, gap = [mine.blocks], Reason.NONE
+        tail_gap = Reason.NONE if mine.complete else Reason.AMBIGUOUS_CHAIN
+        for sight in sights:
+            if reading.first and not known:
+                gap = gap or self._sibling_gap(sight, parent, reading)
+            sure, possible = self._reconverging(sight, stream, reading)
+            counts.append(sure)
+            if sure != possible.blocks:
+                gap = gap or Reason.CLOCK_SKEW
+            if not possible.complete:
+                tail_gap = Reason.AMBIGUOUS_CHAIN
         return msgspec.structs.replace(
             facts,
-            siblings=bool(found),
-            extends=bool(reading.first) and not found,
-            reconverging=reconverging,
-            tail_gap=self._tail_gap(stream, facts, reading) if found else Reason.NONE,
-            siblings_gap=next((gap for gap in gaps if gap), Reason.NONE),
+            siblings=known,
+            extends=bool(reading.first) and not known,
+            reconverging=max(counts),
+            tail_gap=tail_gap or (self._tail_gap(stream, facts, reading) if known else Reason.NONE),
+            siblings_gap=gap,
         )
+
+    def _reconverging(self, sight: Sight, stream: StreamId, reading: Reading) -> tuple[int, Repeats]:
+        """How much of the chain another worker's siblings surely repeated by the lookup, and may have repeated.
+
+        A record that grows repeats no less, so one without any at its end had none before.
+        """
+        end = sight.after if sight.confirmed is None else sight.confirmed
+        possible = self._ledger.reconverges(stream, reading.chain, end, among=sight.stream)
+        if not possible.blocks:
+            return 0, possible
+        return self._ledger.reconverges(stream, reading.chain, sight.before, among=sight.stream).blocks, possible
 
     def _has_sibling(self, stream: StreamId, position: int, parent: int | None, reading: Reading) -> bool:
         # Two are enough to tell whether there is another than the block itself.
         under = self._ledger.children(stream, parent, position, limit=2)
         return any(other != reading.chain[0] for other in under)
 
-    def _sibling_gap(
-        self, sight: Sight, stream: StreamId, reading: Reading, parent: int | None, *, known: bool
-    ) -> Reason:
-        """Why another worker may have had a sibling, or more of its chain, than what had surely happened there shows.
+    def _sibling_gap(self, sight: Sight, parent: int | None, reading: Reading) -> Reason:
+        """Why another worker may have had a sibling that had not surely come by the lookup.
 
-        Where a sibling is known, another one matters only by what follows it; so it does at block 0, where
-        every other prompt is one. Holes in the record are the view's.
+        Holes in its record are the view's.
         """
-        other = sight.stream
         if sight.confirmed is None:
             return Reason.EVIDENCE_LATE
-        if sight.confirmed == sight.before:
-            return Reason.NONE
-        if reading.first and not known:
-            late = self._ledger.children(other, parent, sight.confirmed, limit=_LATE_MAX)
-            others = [key for key in late if key != reading.chain[0]]
-            later = len(late) < _LATE_MAX and all(self._view.of_later_work(sight, Tier.DEVICE, key) for key in others)
-            if not later:
-                return Reason.CLOCK_SKEW
-        near, far = (
-            self._ledger.reconverges(stream, reading.chain, position, among=other)
-            for position in (sight.before, sight.confirmed)
-        )
-        return Reason.NONE if near == far else Reason.CLOCK_SKEW
+        late = self._ledger.children(sight.stream, parent, sight.confirmed, limit=_LATE_MAX)
+        others = [key for key in late if key != reading.chain[0]]
+        later = len(late) < _LATE_MAX and all(self._view.of_later_work(sight, Tier.DEVICE, key) for key in others)
+        return Reason.NONE if later else Reason.CLOCK_SKEW
 
     def _strange(self, stream: StreamId, reading: Reading, block: Block | None) -> Reason:
         """Why a block has no tokens to compare.

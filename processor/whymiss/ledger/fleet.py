@@ -8,7 +8,7 @@ from math import lcm
 
 import msgspec
 
-from ..model import SECOND, Block, Coverage, GroupSpec, Residency, Store, StreamId, Tier
+from ..model import SECOND, Block, Coverage, GroupSpec, Repeats, Residency, Store, StreamId, Tier
 from .digests import Digester
 from .events import KvBatch
 from .findings import Answers
@@ -270,10 +270,10 @@ class Ledger:
 
     def reconverges(
         self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
-    ) -> int:
+    ) -> Repeats:
         """Blocks after the first that a sibling chain of a stream repeats."""
         tail = self._record(stream).tail(keys)
-        return 0 if tail is None else self._record(among or stream).repeats(tail, position)
+        return Repeats(blocks=0) if tail is None else self._record(among or stream).repeats(tail, position)
 
     def clock_offset(self, stream: StreamId) -> int | None:
         """Our clock less the publisher's, as its quickest message showed it."""

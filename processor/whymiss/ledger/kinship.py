@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Block, Residency
+from ..model import Block, Repeats, Residency
 from .chains import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, PLACED, Chains
 from .events import Keys
 from .filters import Probe
@@ -21,10 +21,10 @@ from .sorting import Flags, Integers
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
 
-RIVALS_MAX = 32
+RIVALS_MAX = 256
 """Blocks a segment with the same own tokens that a comparison looks at, the last stored ones."""
 
-SIBLINGS_MAX = 64
+SIBLINGS_MAX = 128
 """Chains that a comparison follows back to their beginning, the last stored ones."""
 
 LOOKED_AT, LISTED = 64, 1 << 20
@@ -168,29 +168,32 @@ class Kinship:
         count = _leading(_where((mine.flags[1:] & HAS_OWN) != 0)) + 1
         return Tail(head=head, keys=np.array(keys[:count], np.uint64), depth=mine.depth[:count], own=mine.own[:count])
 
-    def repeats(self, tail: Tail, position: int) -> int:
+    def repeats(self, tail: Tail, position: int) -> Repeats:
         """How many blocks of a tail one chain of a sibling repeats, own tokens by own tokens, at the same depth."""
+        complete = True
         matched: dict[tuple[int, int], tuple[Chains, Integers]] = {}
         own = Probe(tail.own[1:])
         budget = SIBLINGS_MAX
         for part in reversed(list(self._history.parts())):
             chains = part.chains
-            if part.begin >= position or not len(chains) or not budget:
+            if part.begin >= position or not len(chains):
                 continue
             of, rows = chains.with_own(own, RIVALS_MAX)
             if not rows.size:
                 continue
+            complete &= int(np.bincount(of).max()) < RIVALS_MAX
             of = of + 1
             kept = _usable(chains, rows, position) & (_depths(chains, rows) == tail.depth[of])
             kept &= chains.keys[rows] != tail.keys[of]
             of, pieces = of[kept], chains.piece_of(rows[kept])
-            several = np.unique(pieces)[::-1][:budget]
+            several = np.unique(pieces)[::-1]
+            complete &= several.size < budget
+            several = several[:budget]
             budget -= several.size
             for piece in several.tolist():
                 matched[id(chains), piece] = chains, np.unique(tail.depth[of[pieces == piece]])
-        return max(
-            (self._on_way_down(chains, piece, tail, matched) for (_, piece), (chains, _) in matched.items()), default=0
-        )
+        counts = (self._on_way_down(chains, piece, tail, matched) for (_, piece), (chains, _) in matched.items())
+        return Repeats(blocks=max(counts, default=0), complete=complete)
 
     def _on_way_down(
         self, chains: Chains, piece: int, tail: Tail, matched: Mapping[tuple[int, int], tuple[Chains, Integers]]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..model import Block, Coverage, GroupSpec, Hole, Removal, Store, StreamId, Tier
+from ..model import Block, Coverage, GroupSpec, Hole, Removal, Repeats, Store, StreamId, Tier
 from .barriers import Barrier
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch
@@ -223,7 +223,7 @@ class StreamRecord:
         self.settle()
         return self._kin.tail(keys)
 
-    def repeats(self, tail: Tail, position: int) -> int:
+    def repeats(self, tail: Tail, position: int) -> Repeats:
         """How many blocks of any stream's tail one sibling chain repeats, own tokens by own tokens, at the same depth."""
         self.settle()
         return self._kin.repeats(tail, position)

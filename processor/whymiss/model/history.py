@@ -81,6 +81,13 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind in DENSE_KINDS
 
 
+class Repeats(msgspec.Struct, frozen=True, kw_only=True):
+    """How many blocks of a chain another one repeats; not ``complete`` where there were too many to compare all."""
+
+    blocks: int
+    complete: bool = True
+
+
 DENSE_KINDS = frozenset({"", "full_attention", "mla_attention", "sink_full_attention", "unknown"})
 
 
@@ -202,7 +209,7 @@ class LedgerView(Protocol):
 
     def reconverges(
         self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
-    ) -> int:
+    ) -> Repeats:
         """How many of ``keys[1:]`` have the own tokens of a sibling chain's block at the same depth.
 
         ``keys[0]`` is the first missed block; the keys are of ``stream``, the siblings and ``position`` of ``among``
