@@ -162,6 +162,48 @@ def explain(file: Path, *, as_json: bool) -> None:
 
 
 @commands.command()
+@click.argument("trace", type=_FILE)
+@click.option("--workers", multiple=True, metavar="N", help="Workers of the fleet.  [default: 1]")
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="BLOCKS",
+    help="Blocks of a worker's cache, tokens as 3000000t.  [default: inf]",
+)
+@click.option("--routing", multiple=True, metavar="POLICY", help="How requests are routed.  [default: round_robin]")
+@click.option(
+    "--tier", multiple=True, metavar="BLOCKS", help="A tier behind each worker, or shared:BLOCKS for one.  [default: 0]"
+)
+@click.option("--keep", multiple=True, metavar="SECONDS", help="Drop blocks not used for so long.  [default: inf]")
+@click.option("--index-lag", multiple=True, metavar="SECONDS", help="How far a prefix router trails.  [default: 0]")
+@click.option("--block-size", type=click.IntRange(min=1), help="Tokens in one block.  [default: 512, of token ids 16]")
+@click.option("--format", "form", type=click.Choice(["blocks", "tokens"]), help="How TRACE is written, if not plain.")
+@click.option("--time-unit", default="ms", show_default=True, type=click.Choice(["ms", "s"]), help="Of timestamps.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at work.  [default: one a core]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a fleet instead of a table.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the lost tokens: an SVG file.")
+def whatif(trace: Path, **options: Any) -> None:
+    """Replay the requests in TRACE on other fleets, and say what each would have computed again, and why.
+
+    TRACE is JSON lines, gzip or not, with timestamp and session: hash_ids and input_length (Mooncake, WEKA), or token
+    ids. Options that say what the fleet is like may be repeated or hold several values: every combination is replayed,
+    and compared with the first.
+
+    \b
+    Policies: round_robin, random, least_loaded, sticky (by session), prefix (the longest match if that is
+    half of the prompt), prefix_greedy (the longest match, however short).
+
+    \b
+    Examples:
+      whymiss whatif trace.jsonl.gz --workers 4 --capacity 5859,11718 --routing round_robin,prefix
+      whymiss whatif trace.jsonl --workers 4 --capacity 3000000t --tier 0 --tier shared:50000 --plot lost.svg
+    """
+    from .tools import whatif as tool
+
+    sys.exit(tool.run(trace, tool.Options(**options), sys.stdout, sys.stderr))
+
+
+@commands.command()
 @click.option("--check", is_flag=True, help="Write nothing; fail where a table is not what the code says.")
 def docs(*, check: bool) -> None:
     """Write the generated tables of the documentation, from a checkout.

@@ -179,7 +179,7 @@ class Reader:
         return self._sessions.setdefault(name, len(self._sessions))
 
 
-def read(path: Path, form: Form, *, stdin: BufferedReader, progress: Callable[[int], None] = lambda _: None) -> Trace:
+def read(path: Path, form: Form, progress: Callable[[int], None] = lambda _: None) -> Trace:
     """Read a trace of JSON lines, gzip or not; ``-`` is standard input. ``progress`` is told the bytes read so far.
 
     Raises ``BadInput`` with the file and the line.
@@ -187,7 +187,8 @@ def read(path: Path, form: Form, *, stdin: BufferedReader, progress: Callable[[i
     name = "standard input" if str(path) == "-" else str(path)
     try:
         with ExitStack() as stack:
-            file = stdin if str(path) == "-" else stack.enter_context(path.open("rb"))
+            source = Path("/dev/stdin") if str(path) == "-" else path
+            file = stack.enter_context(source.open("rb"))
             packed = file.peek(len(MAGIC)).startswith(MAGIC)
             lines: Iterable[bytes] = stack.enter_context(gzip.open(file)) if packed else file
             return Reader(name, form).read(_told(lines, file, progress))
