@@ -111,7 +111,7 @@ class Stack:
             f"--config.file={self._folder}/prometheus.yaml",
             f"--storage.tsdb.path={self._folder}/tsdb",
             f"--web.listen-address=127.0.0.1:{self.prometheus}",
-            "--enable-feature=exemplar-storage",
+            "--enable-feature=exemplar-storage,created-timestamp-zero-ingestion",
         )
         return Program(self._folder / "prometheus.log", *command, ready=f"http://127.0.0.1:{self.prometheus}/-/ready")
 

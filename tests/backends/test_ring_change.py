@@ -39,6 +39,8 @@ TORN = ("filler0", "filler1", "filler2", "filler3", "after-evict")
 """Their router's span comes before the change and their engine's after it."""
 SURELY_TORN = "cmpl-req-17-filler0-0"
 AFTER = ("after-reset",)
+# A counter that every process has, whatever it met.
+INSTANCES = 'group by (service_instance_id) (whymiss_spans_late_total{job="pushed"})'
 
 pytestmark = pytest.mark.server("otelcol", "prometheus")
 
@@ -131,6 +133,8 @@ class Fleet:
             f"--config.file={self._folder}/prometheus.yaml",
             f"--storage.tsdb.path={self._folder}/tsdb",
             f"--web.listen-address=127.0.0.1:{self.prometheus}",
+            # Without the time at which a count began, one that counted up to where it was before looks unbroken.
+            "--enable-feature=created-timestamp-zero-ingestion",
         )
         return Program(self._folder / "prometheus.log", *command, ready=f"http://127.0.0.1:{self.prometheus}/-/ready")
 
@@ -267,6 +271,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         count = len(play.requests)
         requests = 'sum(prefix_cache_requests_total{job="pushed"})'
         eventually("the last push", lambda: fleet.value(requests) >= count or None, 15)
+        eventually("each life pushes", lambda: len(fleet.query(INSTANCES)) >= 3 or None, 15)
         yield Story(
             expected=truth(RECORDING, play.requests),
             requests=play.requests,
@@ -274,7 +279,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             torn=play.torn,
             scraped=over_restarts(fleet.query('prefix_cache_requests_total{job="whymiss"}[10m]')),
             pushed=fleet.value(requests),
-            instances=len(fleet.query('group by (service_instance_id) (prefix_cache_requests_total{job="pushed"})')),
+            instances=len(fleet.query(INSTANCES)),
         )
 
 

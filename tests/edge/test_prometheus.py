@@ -21,8 +21,11 @@ MISS = Verdict(
 SPAN = Exemplar(trace_id="1" * 32, span_id="2" * 16, unix_nanos=1_700_000_000_250_000_000)
 
 
+BEGUN_NANOS = 1_700_000_000_500_000_000
+
+
 def measures(series_max: int = 2000) -> Measures:
-    return Measures(dimensions=("model",), values_max=100, series_max=series_max, start_unix_nanos=0)
+    return Measures(dimensions=("model",), values_max=100, series_max=series_max, start_unix_nanos=BEGUN_NANOS)
 
 
 def read(seen: Measures, accept: str = "") -> dict[str, Metric]:
@@ -102,7 +105,24 @@ def test_exemplar_is_in_the_bucket_of_its_value_and_in_openmetrics_only() -> Non
 def test_names_are_the_same_whatever_escaping_is_asked_for() -> None:
     for scheme in ("allow-utf-8", "underscores", "dots", "values"):
         metrics = read(measures(), f"application/openmetrics-text;version=1.0.0;escaping={scheme};q=0.5")
-        assert {sample.name for sample in metrics["whymiss_spans_late"].samples} == {"whymiss_spans_late_total"}
+        named = {sample.name for sample in metrics["whymiss_spans_late"].samples}
+        assert named == {"whymiss_spans_late_total", "whymiss_spans_late_created"}
+
+
+def test_each_count_says_when_it_began_where_the_format_can() -> None:
+    seen = measures()
+    seen.observe(MISS, Dimensions(model="m"), first_token_seconds=0.3)
+    seen.gauge("whymiss.exporter.queue_size", 4, exporter="tempo")
+    metrics = read(seen, OPENMETRICS)
+    timed = metrics["prefix_cache_time_to_first_token_seconds"]
+    assert value(timed, f"{timed.name}_created", cause="routing_miss", model="m") == BEGUN_NANOS / 1e9
+    counted = [one for one in metrics.values() if one.type == "counter"]
+    assert counted
+    for metric in counted:
+        totals = [sample.labels for sample in metric.samples if sample.name.endswith("_total")]
+        assert [sample.labels for sample in metric.samples if sample.name.endswith("_created")] == totals
+    assert len(metrics["whymiss_exporter_queue_size"].samples) == 1
+    assert b"_created" not in render(seen.snapshot(), RESOURCE, "")[0]
 
 
 def test_labels_survive_whatever_they_hold() -> None:
@@ -110,7 +130,7 @@ def test_labels_survive_whatever_they_hold() -> None:
     model = 'a"b\\c\nd{e="f"} 1'
     seen.observe(MISS, Dimensions(model=model), first_token_seconds=None)
     for accept in ("", OPENMETRICS):
-        (sample,) = read(seen, accept)["prefix_cache_requests"].samples
+        sample = read(seen, accept)["prefix_cache_requests"].samples[0]
         assert sample.labels["model"] == model
 
 

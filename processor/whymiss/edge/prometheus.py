@@ -1,7 +1,9 @@
 """A snapshot as Prometheus text or OpenMetrics, by the names that OpenTelemetry's translation gives.
 
 ``prefix_cache.misses`` {miss} becomes ``prefix_cache_misses_total``, ``…time_to_first_token`` s becomes
-``…time_to_first_token_seconds``, a label's dot becomes an underscore. Exemplars exist in OpenMetrics only.
+``…time_to_first_token_seconds``, a label's dot becomes an underscore. Exemplars exist in OpenMetrics only, and so does
+the time at which a count began: a Prometheus that reads it (``created-timestamp-zero-ingestion``) loses neither the first
+increment of a series nor a restart that counted up to where the process before had been.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def family(instrument: Instrument) -> Metric:
     return Metric(name, instrument.description, _TYPES[instrument.kind], _UNITS.get(instrument.unit, ""))
 
 
-def families(snapshot: Iterable[MetricSnapshot], resource: Mapping[str, str]) -> Iterator[Metric]:
-    """All families, ``target_info`` with the resource's attributes first."""
+def families(snapshot: Iterable[MetricSnapshot], resource: Mapping[str, str], *, begun: bool) -> Iterator[Metric]:
+    """All families, ``target_info`` with the resource's attributes first; ``begun`` adds when each count began."""
     target = Metric("target", "Attributes of the resource that these metrics are about.", "info")
     target.samples.append(Sample("target_info", _labels(resource.items()), 1.0))
     yield target
@@ -45,6 +47,9 @@ def families(snapshot: Iterable[MetricSnapshot], resource: Mapping[str, str]) ->
         described = family(metric.instrument)
         for point in metric.points:
             described.samples.extend(_samples(described.name, metric.instrument, point))
+            if begun and metric.instrument.kind is not Kind.GAUGE:
+                since = metric.start_unix_nanos / 1e9
+                described.samples.append(Sample(f"{described.name}_created", _labels(point.labels), since))
         yield described
 
 
@@ -53,7 +58,8 @@ def render(snapshot: Sequence[MetricSnapshot], resource: Mapping[str, str], acce
     # Our names need no escaping, and prometheus_client 0.26 names samples otherwise than their family
     # under ``escaping=values``.
     encode, content_type = choose_encoder(_ESCAPING.sub("", accept))
-    return encode(_Once(families(snapshot, resource))), content_type
+    begun = content_type.startswith("application/openmetrics-text")
+    return encode(_Once(families(snapshot, resource, begun=begun))), content_type
 
 
 class _Once(Collector):
