@@ -23,6 +23,9 @@ class GrpcReceiverConfig(Section, frozen=True, kw_only=True):
     """Where to listen, ``host:port``. Default ``127.0.0.1:4317``; port 0 takes a free one; null is off."""
     max_receive_bytes: Bytes = 4 * MIB
     """Largest request, in bytes. Default 4 MiB, the most that OTLP asks a server to take; not zero."""
+    connections_max: Count = 4096
+    """Open connections with ``tls``; beyond it the one that is idle longest makes room. Default 4096; not zero. Without
+    ``tls`` gRPC accepts for itself, and the process's limit of open files is what bounds it."""
     tls: ServerTlsConfig | None = None
     """Certificates. Default null: plain text."""
 
@@ -37,6 +40,8 @@ class HttpReceiverConfig(Section, frozen=True, kw_only=True):
     """Where to listen, ``host:port``. Default ``127.0.0.1:4318``; port 0 takes a free one; null is off."""
     max_body_bytes: Bytes = 64 * MIB
     """Largest body, in bytes, both as sent and after decompression. Default 64 MiB; not zero."""
+    connections_max: Count = 4096
+    """Open connections; beyond it the one that is idle longest makes room. Default 4096; not zero."""
     tls: ServerTlsConfig | None = None
     """Certificates. Default null: plain text."""
 

@@ -32,7 +32,7 @@ def answer_to(error: Exception) -> Answer:
         case BadInput():
             return Answer("bad_input", grpc.StatusCode.INVALID_ARGUMENT, 400, str(error))
         case _:
-            return Answer("failed", grpc.StatusCode.INTERNAL, 500, "a mistake of whymiss, see its log")
+            return FAILED
 
 
 def too_large(limit_key: str, bytes_max: int) -> Answer:
@@ -41,6 +41,8 @@ def too_large(limit_key: str, bytes_max: int) -> Answer:
     return Answer("too_large", grpc.StatusCode.RESOURCE_EXHAUSTED, 413, message)
 
 
+FAILED = Answer("failed", grpc.StatusCode.INTERNAL, 500, "a mistake of whymiss, see its log")
+MALFORMED = Answer("malformed", grpc.StatusCode.INVALID_ARGUMENT, 400, "this is no request of HTTP/1.1")
 NOT_FOUND = Answer("path", grpc.StatusCode.UNIMPLEMENTED, 404, "send to /v1/traces, /v1/metrics or /v1/logs")
 WRONG_METHOD = Answer("method", grpc.StatusCode.UNIMPLEMENTED, 405, "send with POST")
 WRONG_MEDIA_TYPE = Answer(

@@ -173,6 +173,10 @@ class Intake:
         """Count a request that a client was told to have failed."""
         self._measures.count("whymiss.receiver.refused_requests", transport=door, signal=signal, reason=reason)
 
+    def count_refused_connection(self, door: Door, reason: str) -> None:
+        """Count a connection that was refused before a request came of it."""
+        self._measures.count("whymiss.receiver.refused_connections", transport=door, reason=reason)
+
     def _count_refused_spans(self, door: Door, signal: Signal, body: bytes) -> None:
         if signal is not Signal.TRACES:
             return

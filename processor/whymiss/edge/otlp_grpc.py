@@ -11,7 +11,8 @@ from ..errors import BadInput, Overloaded
 from ..wire.json_out import export_response, retry_delay_bytes, status_details_bytes
 from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
 from .grpc_bodies import Bodies, Unhurried
-from .security import OPEN, Doorkeeper, grpc_server_credentials
+from .grpc_tls import TlsFront
+from .security import OPEN, Doorkeeper, server_context
 from .services import SERVICES
 
 if TYPE_CHECKING:
@@ -50,8 +51,15 @@ class GrpcReceiver:
     ) -> None:
         self._doorkeeper = doorkeeper
         self._bodies = bodies or Bodies()
-        self._credentials = (
-            None if settings.tls is None else grpc_server_credentials(settings.tls, "receivers.grpc.tls")
+        self._front = (
+            None
+            if settings.tls is None
+            else TlsFront(
+                endpoint,
+                server_context(settings.tls, "receivers.grpc.tls"),
+                lambda reason: intake.count_refused_connection("grpc", reason),
+                connections_max=settings.connections_max,
+            )
         )
         self._grace_seconds = grace_seconds
         self._endpoint = endpoint
@@ -89,17 +97,21 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
         try:
-            if self._credentials is None:
-                self.port = self._server.add_insecure_port(self._endpoint)
-            else:
-                self.port = self._server.add_secure_port(self._endpoint, self._credentials)
+            self.port = self._server.add_insecure_port(self._endpoint if self._front is None else self._front.target)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._endpoint}") from error
         await self._server.start()
+        if self._front is not None:
+            await self._front.start()
+            self.port = self._front.port
 
     async def stop(self) -> None:
         """Take no new calls, and let those under way finish within the grace."""
+        if self._front is not None:
+            await self._front.stop()
         await self._server.stop(self._grace_seconds)
+        if self._front is not None:
+            await self._front.close()
 
     def _admits(self, context: Context) -> bool:
         return self._doorkeeper.admits(dict(context.invocation_metadata() or ()).get("authorization"))

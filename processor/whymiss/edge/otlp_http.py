@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -13,7 +12,9 @@ from ..redaction import Signal
 from ..wire.json_in import logs_from_json, metrics_from_json, traces_from_json
 from ..wire.json_out import export_response, status_body
 from . import answers
+from .http_connection import connections
 from .inflate import CODINGS, inflate
+from .listener import Listener
 from .security import OPEN, Doorkeeper, server_context
 from .services import PATHS
 
@@ -33,7 +34,6 @@ _BODY_SECONDS_MAX = 30.0
 _BODIES_MAX = 4
 """How many bodies of the largest size may be in memory at once, over all connections."""
 
-_IDLE_SECONDS = 75.0
 _YIELD_BYTES = 1 << 20  # inflating this much takes a millisecond or two; then others have their turn
 
 
@@ -83,21 +83,27 @@ class HttpReceiver:
         doorkeeper: Doorkeeper = OPEN,
     ) -> None:
         self._doorkeeper = doorkeeper
-        self._tls = None if settings.tls is None else server_context(settings.tls, "receivers.http.tls")
-        self._address = urlsplit(f"//{endpoint}")
         self._bytes_max = settings.max_body_bytes
         self._budget = _Budget(_BODIES_MAX * settings.max_body_bytes)
         self._intake = intake
-        server = web.Server(self._serve, access_log=None, auto_decompress=False, keepalive_timeout=_IDLE_SECONDS)
-        self._runner = web.ServerRunner(server, shutdown_timeout=grace_seconds)
-        self.port = 0
-        """The port that is listened on, after `start`."""
+        self._grace_seconds = grace_seconds
+        self._server, connection = connections(self._serve)
+        self._listener = Listener(
+            endpoint,
+            connection,
+            lambda reason: intake.count_refused_connection("http", reason),
+            connections_max=settings.connections_max,
+            context=None if settings.tls is None else server_context(settings.tls, "receivers.http.tls"),
+        )
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._address.hostname, self._address.port or 0, ssl_context=self._tls).start()
-        self.port = self._runner.addresses[0][1]
+        await self._listener.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, after `start`."""
+        return self._listener.port
 
     @property
     def bytes_left(self) -> int:
@@ -106,7 +112,11 @@ class HttpReceiver:
 
     async def stop(self) -> None:
         """Take no new requests, and let those under way finish within the grace."""
-        await self._runner.cleanup()
+        await self._listener.stop()
+        await asyncio.sleep(0)  # requests that have come begin to be served
+        self._server.pre_shutdown()
+        await self._server.shutdown(self._grace_seconds)
+        await self._listener.hang_up()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         signal = _SIGNALS.get(request.path)

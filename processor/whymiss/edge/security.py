@@ -44,14 +44,6 @@ def _read(path: str, key: str) -> bytes:
         raise ConfigError(key, f"cannot read {path}: {error.strerror}") from error
 
 
-def grpc_server_credentials(settings: ServerTlsConfig, key: str) -> grpc.ServerCredentials:
-    """Credentials of a gRPC receiver; ``key`` is its place in the configuration. Raises `ConfigError`."""
-    server_context(settings, key)  # gRPC takes any bytes and fails later, at each handshake
-    authorities = None if settings.client_ca_file is None else _read(settings.client_ca_file, f"{key}.client_ca_file")
-    pair = (_read(settings.key_file, f"{key}.key_file"), _read(settings.cert_file, f"{key}.cert_file"))
-    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
-
-
 def grpc_channel_credentials(settings: ClientTlsConfig, key: str) -> grpc.ChannelCredentials:
     """Credentials of a gRPC exporter. Raises `ConfigError`."""
     client_context(settings, key)
@@ -62,7 +54,7 @@ def grpc_channel_credentials(settings: ClientTlsConfig, key: str) -> grpc.Channe
 
 
 def server_context(settings: ServerTlsConfig, key: str) -> ssl.SSLContext:
-    """The TLS context of an HTTP receiver: TLS 1.2 at least. Raises `ConfigError`."""
+    """The TLS context of a receiver: TLS 1.2 at least. Raises `ConfigError`."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_pair(context, settings.cert_file, settings.key_file, key)

@@ -79,6 +79,9 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _by_class("unknown", "{request}", "Lookups without a supported cause, by the hole in the evidence.", "reason"),
     _sum("receiver.accepted_requests", "{request}", "OTLP requests acknowledged.", "transport", "signal"),
     _sum("receiver.refused_requests", "{request}", "OTLP requests refused.", "transport", "signal", "reason"),
+    _sum(
+        "receiver.refused_connections", "{connection}", "Connections without a request, refused.", "transport", "reason"
+    ),
     _sum("receiver.accepted_spans", "{span}", "Spans in acknowledged requests.", "transport"),
     _sum("receiver.refused_spans", "{span}", "Spans refused, where the request could be read.", "transport"),
     _sum("spans.claimed", "{span}", "Spans that a dialect claimed.", "dialect"),

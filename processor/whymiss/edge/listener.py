@@ -1,0 +1,219 @@
+"""A listening socket that knows its connections: how many there are, which are idle, and why one was refused.
+
+asyncio's own servers drop a connection whose TLS handshake fails without a word to anybody, and keep every
+connection that says nothing. Here a refusal has a name and is counted, and beyond the limit the connection
+that has been idle longest makes room for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from .logs import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HANDSHAKE_SECONDS_MAX = 10.0
+"""How long a TLS handshake may take."""
+
+_BACKLOG = 1024
+_REST_SECONDS = 1.0  # after the system had no descriptor or memory left for a connection
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+# What OpenSSL calls it, and what we do.
+_REASONS: Final = {
+    "HTTP_REQUEST": "plain_text",
+    "WRONG_VERSION_NUMBER": "plain_text",
+    "RECORD_LAYER_FAILURE": "plain_text",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no_certificate",
+    "UNSUPPORTED_PROTOCOL": "tls_version",
+    "VERSION_TOO_LOW": "tls_version",
+    "NO_SHARED_CIPHER": "tls_version",
+    "NO_APPLICATION_PROTOCOL": "application_protocol",
+    "TLSV1_ALERT_UNKNOWN_CA": "we_are_not_trusted",
+    "TLSV1_ALERT_CERTIFICATE_UNKNOWN": "we_are_not_trusted",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "we_are_not_trusted",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "we_are_not_trusted",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "we_are_not_trusted",
+    "TLSV1_ALERT_INTERNAL_ERROR": "we_are_not_trusted",
+}
+_UNKNOWN_AUTHORITY: Final = frozenset({18, 19, 20, 21})  # X509_V_ERR_: self-signed, or an issuer that cannot be found
+_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+
+_log = Log("listener")
+
+
+class Visit:
+    """One connection, from the moment it is accepted. What serves it says when it is at work and when it is over."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.BaseTransport | None = None
+
+    def busy(self) -> None:
+        """Say that a request is being served: the connection does not have to make room for others."""
+        self._listener.idle.pop(self, None)
+
+    def idle(self) -> None:
+        """Say that a request has been served."""
+        if self in self._listener.visits:
+            self._listener.idle[self] = None
+
+    def left(self) -> None:
+        """Say that the connection is over."""
+        self._listener.idle.pop(self, None)
+        self._listener.visits.discard(self)
+
+    def refused(self, reason: str) -> None:
+        """Count the connection as refused."""
+        self._listener.refused(reason)
+
+    def open(self, sock: socket.socket) -> None:
+        """Begin to serve an accepted connection."""
+        self._task = asyncio.create_task(self._open(sock))
+
+    async def drop(self) -> None:
+        """End the connection at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def abort(self) -> None:
+        """Hang up."""
+        self.left()
+        if isinstance(self._transport, asyncio.WriteTransport):
+            self._transport.abort()
+        elif self._task is not None:
+            self._task.cancel()
+
+    async def _open(self, sock: socket.socket) -> None:
+        loop, context = asyncio.get_running_loop(), self._listener.context
+        try:
+            self._transport, _ = await loop.connect_accepted_socket(
+                lambda: self._listener.factory(self),
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS_MAX,
+            )
+        except OSError as error:
+            self.left()
+            self.refused(reason_of(error))
+        except asyncio.CancelledError:
+            self.left()
+            raise
+        finally:
+            self._task = None
+
+
+def reason_of(error: OSError) -> str:
+    """Name why a handshake failed: a word of ours, never what the peer sent."""
+    match error:
+        case ssl.SSLCertVerificationError(verify_code=code):
+            if code == _EXPIRED:
+                return "certificate_expired"
+            return "certificate_authority" if code in _UNKNOWN_AUTHORITY else "certificate"
+        case ssl.SSLError(reason=str(reason)):
+            return _REASONS.get(reason, "handshake")
+        case ConnectionAbortedError() | TimeoutError():
+            return "handshake_timeout"
+        case _:
+            return "handshake_broken_off"
+
+
+class Listener:
+    """Accepts connections at one address, with TLS where there is a context.
+
+    ``factory`` makes what serves a connection, of which it is given the `Visit`; ``refused`` is told the reason
+    of each refusal.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        factory: Callable[[Visit], asyncio.Protocol],
+        refused: Callable[[str], None],
+        *,
+        connections_max: int,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._address = urlsplit(f"//{endpoint}")
+        self._connections_max = connections_max
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self.factory = factory
+        self.refused = refused
+        self.context = context
+        self.visits: set[Visit] = set()
+        self.idle: dict[Visit, None] = {}
+        """Those of whom no request is being served, the longest so first."""
+        self.port = 0
+        """The port that is listened on, after `start`."""
+
+    async def start(self) -> None:
+        """Listen. Raises `OSError` where the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            self._address.hostname, self._address.port or 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+                listening.setblocking(False)
+                self._sockets.append(listening)
+        except OSError:
+            self._close()
+            raise
+        self.port = self._sockets[0].getsockname()[1]
+        self._accepting = [asyncio.create_task(self._accept(listening)) for listening in self._sockets]
+
+    async def stop(self) -> None:
+        """Accept no more; connections that are open stay."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self._close()
+
+    async def hang_up(self) -> None:
+        """End all connections at once, and those that are still in their handshake."""
+        for visit in tuple(self.visits):
+            visit.abort()
+            await visit.drop()
+
+    def _close(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self.refused("descriptors")
+                    _log.error("no more connections can be accepted", error=error)
+                    await asyncio.sleep(_REST_SECONDS)
+                continue
+            self._admit(sock)
+            await asyncio.sleep(0)  # the next one may be there already, and others want their turn
+
+    def _admit(self, sock: socket.socket) -> None:
+        if len(self.visits) >= self._connections_max:
+            oldest = next(iter(self.idle), None)
+            self.refused("connections_max")
+            if oldest is None:
+                sock.close()
+                return
+            oldest.abort()
+        sock.setblocking(False)
+        visit = Visit(self)
+        self.visits.add(visit)
+        self.idle[visit] = None
+        visit.open(sock)
