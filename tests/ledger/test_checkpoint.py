@@ -144,3 +144,12 @@ def test_it_holds_no_key() -> None:
     ledger = Ledger(digester=Digester(key))
     ledger.accept(STREAM, 0, store(1, A))
     assert key not in written(ledger)
+
+
+def test_what_stands_for_the_blocks_of_references_comes_back() -> None:
+    digester = Digester(bytes(32))
+    digester.translated["00ff"] = (1 << 64) - 1
+    content = written(Ledger(digester=digester))
+    anew = Digester(bytes(32))
+    resumed(content, digester=anew)
+    assert anew.translated == {"00ff": (1 << 64) - 1}

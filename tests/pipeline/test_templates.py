@@ -164,7 +164,7 @@ DIGESTER = Digester(bytes(16))
 
 
 def learning(references: Sequence[Reference], ends: dict[StreamId, int] | None = None) -> LearnedTemplates:
-    templates = LearnedTemplates(DIGESTER)
+    templates = LearnedTemplates(Digester(bytes(16)))
     templates.adopt(references, SECRET.encode(), ends or {}, "begun")
     return templates
 

@@ -1,9 +1,9 @@
 """The ledger as bytes, and back.
 
 A checkpoint is a sequence of chunks: a length, a checksum of the chunk and its number, and the chunk itself. The first
-says which version wrote it and under which key, the last how many streams there were; between them each
-stream has one chunk about itself and one for each of its segments. Whatever does not fit is ``BadInput`` with
-the offset of the chunk, and leaves the ledger as it was.
+says which version wrote it and under which key, the last how many streams there were and what stands for the
+blocks of references; between them each stream has one chunk about itself and one for each of its segments.
+Whatever does not fit is ``BadInput`` with the offset of the chunk, and leaves the ledger as it was.
 
 Digests compare under one key only. A checkpoint names the key by a digest of its own and never holds it: who
 keeps the key keeps it elsewhere. Under another key nothing is read, for a block without its digests would
@@ -35,7 +35,7 @@ from .record import StreamRecord
 from .segments import Run, Segment
 from .sorting import Integers
 
-VERSION = 1
+VERSION = 2
 """Of the chunks; a checkpoint of another version is not read."""
 
 BYTE_ORDER = "little" if np.uint16(1).tobytes() == b"\x01\x00" else "big"
@@ -54,6 +54,7 @@ class _Opening(msgspec.Struct, array_like=True):
 
 class _Closing(msgspec.Struct, array_like=True):
     streams: int
+    translated: dict[str, int]
 
 
 class _Stream(msgspec.Struct):
@@ -117,6 +118,7 @@ def dump(ledger: Ledger, *, now: float, unix_nanos: int) -> Iterator[bytes]:
     ``now`` is on the clock of ``Ledger.accept``, ``unix_nanos`` the same moment on the wall clock.
     """
     streams = [_noted(stream, known, now) for stream, known in ledger.numbered()]
+    translated = dict(ledger.digester.translated)
     number = 0
     yield _MAGIC
     yield _chunk(_encode(_Opening(VERSION, BYTE_ORDER, _key_of(ledger.digester), unix_nanos)), number)
@@ -126,7 +128,7 @@ def dump(ledger: Ledger, *, now: float, unix_nanos: int) -> Iterator[bytes]:
         for segment in segments:
             number += 1
             yield _chunk(_encode(_packed(segment, now)), number)
-    yield _chunk(_encode(_Closing(len(streams))), number + 1)
+    yield _chunk(_encode(_Closing(len(streams), translated)), number + 1)
 
 
 def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos: int) -> int:
@@ -148,10 +150,12 @@ def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos:
         about = reader.next(_Stream)
         segments = [_unpacked(reader.next(_Segment), now - down, reader.offset) for _ in range(about.segments)]
         found.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
-    if reader.next(_Closing).streams != len(found):
+    closing = reader.next(_Closing)
+    if closing.streams != len(found):
         raise BadInput("a checkpoint with another number of streams than it says", offset=reader.offset)
     for stream, known in found:
         ledger.resume(stream, known)
+    ledger.digester.translated.update(closing.translated)
     return len(found)
 
 
@@ -180,7 +184,7 @@ class _Reader:
     def at_closing(self) -> bool:
         """Whether the next chunk is the last one."""
         chunk, size = self._peek()
-        return self.offset + size == len(self._content) and bytes(chunk[:1]) == b"\x91"
+        return self.offset + size == len(self._content) and bytes(chunk[:1]) == b"\x92"
 
     def next(self, kind: type[_Kind]) -> _Kind:
         """The next chunk, which is of a kind."""

@@ -43,6 +43,8 @@ class Digester:
         self._constant, self._per_token = self._draw(b"constants", 2).tolist()
         self._of_token = self._draw(b"tokens", 1 << 10)
         self._of_depth = self._draw(b"depths", _DEPTH_INITIAL)
+        self.translated: dict[str, int] = {}
+        """Blocks' own digests by those of the same tokens in references, as far as that is known."""
 
     def block_digests(self, tokens: Sequence[int] | Keys, block_size: int, count: int) -> Keys:
         """Digest of each of ``count`` blocks of ``block_size`` consecutive token ids.

@@ -34,8 +34,7 @@ class LearnedTemplates:
         self._begun: Mapping[StreamId, int] = {}
         self._wanted: dict[int, set[str]] = {}
         self._sought: dict[int, int] = {}
-        self.learned: dict[str, int] = {}
-        """The ledger's digest of the tokens that a reference has under its own."""
+        self.learned = digester.translated
 
     def adopt(self, references: Sequence[Reference], key: bytes, ends: Mapping[StreamId, int], scope: Scope) -> None:
         """Compare with these from now on; ``ends`` is how many events each stream has had."""
@@ -45,7 +44,8 @@ class LearnedTemplates:
             self._wanted.setdefault(one.block_size, set()).update(one.own)
             self._sought[one.block_size] = max(len(one.own), self._sought.get(one.block_size, 0))
         known = set().union(*self._wanted.values())
-        self.learned = {digest: own for digest, own in self.learned.items() if digest in known}
+        for digest in self.learned.keys() - known:
+            del self.learned[digest]
 
     @property
     def witness(self) -> Witness | None:
