@@ -5,11 +5,12 @@ The limits are those of the alerts in ``deploy/prometheus/rules.yaml`` where the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from ...model import ReleaseReason
 from .facts import Destination, Snapshot
 from .words import lately, number, percent, size, span
 
@@ -45,27 +46,24 @@ def notices(snapshot: Snapshot) -> tuple[Notice, ...]:
 
 
 def _service(snapshot: Snapshot) -> Iterator[Notice]:
+    when = f"in the {lately(snapshot.recent_seconds)}"
     if snapshot.state != "ok":
         yield Notice("note", f"The service is {snapshot.state}: it is not ready for traffic.", "settings")
-    when = f"in the {lately(snapshot.recent_seconds)}"
     for one in snapshot.failures:
         if one.count.recent:
             times = _several(one.count.recent, "time")
             yield Notice("error", f"The stage {one.name} failed {times} {when}.", "troubles")
     for one in snapshot.spans.dropped:
         if one.count.recent:
-            yield Notice(
-                "error", f"{number(one.count.recent)} accepted spans were dropped {when}: {one.name}.", "spans"
-            )
+            spans = _several(one.count.recent, "accepted span")
+            yield Notice("error", f"{spans} dropped {when}: {one.name}.", "spans")
     refused = sum(door.refused.recent for door in snapshot.doors)
     if refused:
         yield Notice("error", f"{_several(refused, 'request')} refused {when}.", "requests")
     for one in snapshot.hold.released:
-        if one.name == "shed" and one.count.recent:
-            text = (
-                f"{number(one.count.recent)} requests were let go early {when}: join.open_spans_max or open_bytes_max."
-            )
-            yield Notice("warning", text, "hold")
+        if one.name == ReleaseReason.SHED and one.count.recent:
+            requests = _several(one.count.recent, "request")
+            yield Notice("warning", f"{requests} let go early {when}: too much was held.", "hold")
 
 
 def _destinations(snapshot: Snapshot) -> Iterator[Notice]:
@@ -73,19 +71,18 @@ def _destinations(snapshot: Snapshot) -> Iterator[Notice]:
         if one.fullness >= 1:
             yield Notice("error", f"The queue to {one.name} is full: senders are asked to come again.", "destinations")
         elif one.fullness >= FULL:
-            share = percent(one.fullness, 1)
-            yield Notice("warning", f"The queue to {one.name} is {share} full.", "destinations")
+            yield Notice("warning", f"The queue to {one.name} is {percent(one.fullness, 1)} full.", "destinations")
         if one.retrying_seconds is not None:
-            yield Notice(
-                "error" if one.retrying_seconds >= RETRYING_SECONDS else "warning", _retrying(one), "destinations"
-            )
+            urgency: Urgency = "error" if one.retrying_seconds >= RETRYING_SECONDS else "warning"
+            yield Notice(urgency, _retrying(one, one.retrying_seconds), "destinations")
         if one.failed.recent:
-            text = f"{number(one.failed.recent)} spans for {one.name} were given up in the {lately(snapshot.recent_seconds)}."
-            yield Notice("error", text, "destinations")
+            spans = _several(one.failed.recent, "span")
+            when = lately(snapshot.recent_seconds)
+            yield Notice("error", f"{spans} for {one.name} given up in the {when}.", "destinations")
 
 
-def _retrying(one: Destination) -> str:
-    return f"{one.name} has not taken anything for {span(one.retrying_seconds or 0)} ({one.code}); it is tried again."
+def _retrying(one: Destination, seconds: float) -> str:
+    return f"{one.name} has not taken anything for {span(seconds)} ({one.code}); it is tried again."
 
 
 def _spool(snapshot: Snapshot) -> Iterator[Notice]:
@@ -93,45 +90,52 @@ def _spool(snapshot: Snapshot) -> Iterator[Notice]:
     if spool is None:
         return
     if spool.failures.recent:
-        yield Notice("error", f"The spool's disk failed {number(spool.failures.recent)} times lately.", "spool")
+        times = _several(spool.failures.recent, "time")
+        yield Notice("error", f"The spool's disk failed {times} in the {lately(snapshot.recent_seconds)}.", "spool")
     if spool.size_bytes >= FULL * spool.bytes_max:
         share = percent(spool.size_bytes, spool.bytes_max)
         yield Notice("warning", f"The spool is {share} full ({size(spool.size_bytes)}).", "spool")
     if spool.corrupt.total:
-        yield Notice("warning", f"{number(spool.corrupt.total)} requests on disk could not be read again.", "spool")
+        requests = _several(spool.corrupt.total, "request")
+        yield Notice("warning", f"{requests} on disk could not be read again.", "spool")
 
 
 def _evidence(snapshot: Snapshot) -> Iterator[Notice]:
-    silent = [source for source in snapshot.sources if source.state == "silent"]
-    never = [source for source in snapshot.sources if source.state == "never heard"]
+    silent = [source.name for source in snapshot.sources if source.state == "silent"]
+    never = [source.name for source in snapshot.sources if source.state == "never heard"]
     if silent:
         yield Notice(
-            "warning", f"{_several(len(silent), 'KV source')} said nothing for long: {silent[0].name}…", "sources"
+            "warning", f"{_several(len(silent), 'KV source')} said nothing for long: {_such(silent)}.", "sources"
         )
     if never:
-        yield Notice("note", f"{_several(len(never), 'KV source')} never spoke yet: {never[0].name}…", "sources")
+        yield Notice("note", f"{_several(len(never), 'KV source')} never spoke yet: {_such(never)}.", "sources")
     if not snapshot.sources and not snapshot.streams:
-        yield Notice("note", "There is no source of KV events: what the spans cannot tell will be unknown.", "sources")
-    if snapshot.discovery_failures.recent:
-        text = f"Publishers could not be looked up {number(snapshot.discovery_failures.recent)} times; the last answers hold."
+        text = "There is no source of KV events: what the spans cannot tell will be unknown."
+        yield Notice("note", text, "sources")
+    failures = snapshot.discovery_failures.recent
+    if failures:
+        text = f"Publishers could not be looked up {_several(failures, 'time')}; the last answers hold."
         yield Notice("warning", text, "sources")
-    states = {tally.name: round(tally.count.total) for tally in snapshot.stream_states}
-    if states.get("broken"):
-        yield Notice(
-            "warning", f"{_several(states['broken'], 'record')} of KV events with holes or a late start.", "records"
-        )
-    if states.get("waiting"):
-        yield Notice("note", f"{_several(states['waiting'], 'record')} waiting for missing batches.", "records")
+    states = {tally.name: tally.count.total for tally in snapshot.stream_states}
+    if broken := states.get("broken"):
+        yield Notice("warning", f"{_several(broken, 'record')} of KV events with holes or a late start.", "records")
+    if waiting := states.get("waiting"):
+        yield Notice("note", f"{_several(waiting, 'record')} waiting for missing batches.", "records")
 
 
 def _verdicts(snapshot: Snapshot) -> Iterator[Notice]:
     lookups = snapshot.verdicts.lookups.recent
     unknown = sum(tally.count.recent for tally in snapshot.verdicts.unknown)
     if lookups >= LOOKUPS_MIN and unknown > UNKNOWN_BUDGET * lookups:
-        worst = max(snapshot.verdicts.unknown, key=lambda tally: tally.count.recent).name or "no reason"
-        text = f"{percent(unknown, lookups)} of the lookups are unknown, mostly {worst}; the budget is {UNKNOWN_BUDGET:.0%}."
+        worst = max(snapshot.verdicts.unknown, key=lambda tally: tally.count.recent).name or "for no reason given"
+        share = percent(unknown, lookups)
+        text = f"{share} of the lookups are unknown, mostly {worst}; the budget is {UNKNOWN_BUDGET:.0%}."
         yield Notice("warning", text, "unknown")
 
 
 def _several(count: float, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{number(count)} {noun}s"
+
+
+def _such(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and others"

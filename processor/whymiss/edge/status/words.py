@@ -23,7 +23,7 @@ def rate(count: float, seconds: float) -> str:
     if seconds <= 0 or count <= 0:
         return "0/s"
     each = count / seconds
-    return f"{each:,.0f}/s" if each >= 100 else f"{each:.3g}/s" if each >= 0.1 else f"{each * 60:.2g}/min"
+    return f"{number(round(each))}/s" if each >= 100 else f"{each:.3g}/s" if each >= 0.1 else f"{each * 60:.2g}/min"
 
 
 def size(count: float) -> str:
