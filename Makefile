@@ -14,6 +14,7 @@ fmt: setup ; $(PY) -m ruff check --fix-only && $(PY) -m ruff format
 check: setup drift ; $(PY) -m ruff check && $(PY) -m ruff format --check && $(PY) -m mypy && $(PY) -m whymiss docs --check
 test: setup ; $(PY) -m pytest --hypothesis-profile=fast $(ARGS)
 deep: setup ; $(PY) -m pytest --hypothesis-profile=deep -m "deep or not deep"
+	$(PY) tests/mutations/run.py
 bench: setup ; @set -e; for script in tests/bench/bench_*.py; do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
 backends: setup ; bash tests/backends/build.sh && $(PY) -m pytest tests/backends
 run: setup ; $(PY) -m whymiss run $(ARGS)
