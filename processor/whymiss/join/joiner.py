@@ -15,72 +15,18 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
 
-from .config import JoinConfig
-from .model import JoinOutcome, Late, Released, ReleaseReason, Role, Span, request_ids, served_ids
+from ..config import JoinConfig
+from ..model import JoinOutcome, Late, Released, ReleaseReason, Role, Span
+from .groups import Open, Service, linked_to, names_of, service_of, span_order
+from .past import Past, Remembered
 
 SPAN_OVERHEAD_BYTES = 1024
 """What a held span is counted as beside its bytes (measured below it: tests/bench/bench_join.py)."""
 
 
-FEW = 32
-"""Up to here a group is a bare tuple, which is what nearly all are; a larger one gets an index."""
-
-LINKS_MAX = 4
-"""Linked traces that a span is joined to; one with more links sums up many requests and belongs to none."""
 SERVICES_MAX = 1024
 """Kinds of engines whose companions are remembered; the one unseen for longest is forgotten first."""
-
-_INSIDE = frozenset({Role.ENGINE, Role.LOOKUP})
-
-Service: TypeAlias = tuple[str | None, str]
-"""Whose requests have the same companions: a service and the dialect of its engine's spans."""
-
-
-class _Open:
-    """The spans of one or more requests that share a trace or a request id."""
-
-    __slots__ = ("_index", "arrived", "lingers_until", "released", "spans")
-
-    def __init__(self, arrived: float) -> None:
-        self.spans: tuple[Span, ...] | list[Span] = ()
-        self._index: set[tuple[bytes, bytes]] | None = None
-        self.arrived = arrived
-        self.lingers_until: float | None = None
-        self.released = False
-
-    def add(self, span: Span) -> bool:
-        """Take a span; False for one that is here already: exporters repeat what they believe was lost."""
-        key = (span.trace_id, span.span_id)
-        if isinstance(self.spans, tuple):
-            if any(span.span_id == one.span_id and span.trace_id == one.trace_id for one in self.spans):
-                return False
-            self.spans += (span,)
-            if len(self.spans) > FEW:
-                self.spans = list(self.spans)
-                self._index = {(one.trace_id, one.span_id) for one in self.spans}
-            return True
-        assert self._index is not None, "a list has an index"
-        if key in self._index:
-            return False
-        self._index.add(key)
-        self.spans.append(span)
-        return True
-
-
-class _Remembered(NamedTuple):
-    """What is kept of a released request: enough to know a late span when it comes."""
-
-    until: float
-    begin: int
-    end: int
-    span_ids: frozenset[bytes]
-    services: frozenset[Service]
-
-    def meets(self, span: Span, now: float) -> bool:
-        """Whether a span ran while the request did, and the request is not forgotten."""
-        return self.until >= now and span.start_unix_nanos <= self.end and span.end_unix_nanos >= self.begin
 
 
 class _Habits:
@@ -104,14 +50,13 @@ class Joiner:
 
     def __init__(self, config: JoinConfig) -> None:
         self._config = config
-        self._by_trace: dict[bytes, _Open] = {}
-        self._by_request: dict[str, _Open] = {}
-        self._holding: deque[_Open] = deque()
-        self._lingering: deque[tuple[float, _Open]] = deque()
-        self._again: list[tuple[float, int, _Open]] = []
+        self._by_trace: dict[bytes, Open] = {}
+        self._by_request: dict[str, Open] = {}
+        self._holding: deque[Open] = deque()
+        self._lingering: deque[tuple[float, Open]] = deque()
+        self._again: list[tuple[float, int, Open]] = []
         self._counter = 0
-        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
-        self._remembered_names: OrderedDict[str, _Remembered] = OrderedDict()
+        self._past = Past(config)
         self._habits: OrderedDict[Service, _Habits] = OrderedDict()
         self.open_groups = 0
         self.held_spans = 0
@@ -131,7 +76,7 @@ class Joiner:
                 outcomes.append(Late(span))
                 continue
             if span.role is Role.ENGINE:
-                self._know(_service(span), now)
+                self._know(service_of(span), now)
             group = self._group_of(span, now)
             self._hold(group, span)
             self._linger(group, now)
@@ -185,12 +130,10 @@ class Joiner:
         overdue = arrived + self._config.hold_seconds
         if now >= overdue or released.reason is not ReleaseReason.COMPLETE:
             return False
-        group = _Open(arrived)
+        group = Open(arrived)
         self.open_groups += 1
         for span in released.spans:
-            self._remembered.pop(span.trace_id, None)
-            for name in _names(span):
-                self._remembered_names.pop(name, None)
+            self._past.forget(span)
             self._hold(group, span)
         self._counter += 1
         heapq.heappush(self._again, (overdue, self._counter, group))
@@ -202,11 +145,11 @@ class Joiner:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _wake(self, group: _Open) -> float:
+    def _wake(self, group: Open) -> float:
         until = group.lingers_until
         return group.arrived + self._config.hold_seconds if until is None else until
 
-    def _next(self) -> _Open | None:
+    def _next(self) -> Open | None:
         """The group that is due first, over the heads of the three queues."""
         while self._holding and self._holding[0].released:
             self._holding.popleft()
@@ -224,38 +167,36 @@ class Joiner:
         # A group that lingers waits in both queues; its wake is the earlier of the two.
         return min(heads, key=self._wake, default=None)
 
-    def _missed(self, span: Span, now: float) -> _Remembered | None:
+    def _missed(self, span: Span, now: float) -> Remembered | None:
         """The released request that a span comes too late for."""
-        known = self._remembered.get(span.trace_id)
-        if known is not None and known.until >= now and span.trace_id not in self._by_trace:
+        known = self._past.of_trace(span.trace_id, now)
+        if known is not None and span.trace_id not in self._by_trace:
             if span.span_id in known.span_ids:
                 return known
             # A trace may hold many requests, minutes apart: another engine span is another request.
             return known if span.role is not Role.ENGINE and known.meets(span, now) else None
         if span.role is Role.ENGINE or any(True for _ in self._open_groups(span)):
             return None
-        elsewhere = [self._remembered.get(trace_id) for trace_id in _linked(span)]
-        elsewhere += [self._remembered_names.get(name) for name in _names(span)]
-        return next((one for one in elsewhere if one is not None and one.meets(span, now)), None)
+        return self._past.met_elsewhere(span, now)
 
-    def _open_groups(self, span: Span) -> Iterator[_Open]:
+    def _open_groups(self, span: Span) -> Iterator[Open]:
         """The open groups that a span belongs to; some may come twice."""
-        for trace_id in (span.trace_id, *_linked(span)):
+        for trace_id in (span.trace_id, *linked_to(span)):
             if (group := self._by_trace.get(trace_id)) is not None:
                 yield group
-        for name in _names(span):
+        for name in names_of(span):
             if (group := self._by_request.get(name)) is not None:
                 yield group
 
-    def _group_of(self, span: Span, now: float) -> _Open:
-        found: list[_Open] = []
+    def _group_of(self, span: Span, now: float) -> Open:
+        found: list[Open] = []
         for group in self._open_groups(span):
             if group not in found:
                 found.append(group)
         if found:
             group = min(found, key=lambda one: one.arrived)
         else:
-            group = _Open(now)
+            group = Open(now)
             self._holding.append(group)
             self.open_groups += 1
         for other in found:
@@ -263,20 +204,20 @@ class Joiner:
                 self._merge(group, other)
         return group
 
-    def _index(self, group: _Open, span: Span) -> None:
-        for trace_id in (span.trace_id, *_linked(span)):
+    def _index(self, group: Open, span: Span) -> None:
+        for trace_id in (span.trace_id, *linked_to(span)):
             self._by_trace[trace_id] = group
-        for name in _names(span):
+        for name in names_of(span):
             self._by_request[name] = group
 
-    def _merge(self, group: _Open, other: _Open) -> None:
+    def _merge(self, group: Open, other: Open) -> None:
         other.released = True
         self.open_groups -= 1
         for span in other.spans:
             self._index(group, span)
             group.add(span)
 
-    def _hold(self, group: _Open, span: Span) -> None:
+    def _hold(self, group: Open, span: Span) -> None:
         if not group.add(span):
             self.duplicates += 1
             return
@@ -288,9 +229,9 @@ class Joiner:
         self.held_bytes += size
         self.held_spans += 1
 
-    def _linger(self, group: _Open, now: float) -> None:
+    def _linger(self, group: Open, now: float) -> None:
         """Once all that requests have here has come, wait only a little longer."""
-        services = {_service(span) for span in group.spans if span.role is Role.ENGINE}
+        services = {service_of(span) for span in group.spans if span.role is Role.ENGINE}
         if not services:
             return
         roles = {span.role for span in group.spans}
@@ -324,76 +265,34 @@ class Joiner:
             seen = self._know(service, now).seen
             seen.update(dict.fromkeys(roles, now))
 
-    def _next_by_arrival(self) -> _Open | None:
+    def _next_by_arrival(self) -> Open | None:
         self._next()
         heads = [self._holding[0]] if self._holding else []
         if self._again:
             heads.append(self._again[0][2])
         return min(heads, key=lambda group: group.arrived, default=None)
 
-    def _release(self, group: _Open, now: float, reason: ReleaseReason) -> Released:
+    def _release(self, group: Open, now: float, reason: ReleaseReason) -> Released:
         group.released = True
         self.open_groups -= 1
-        spans = tuple(sorted(group.spans, key=_span_order))
+        spans = tuple(sorted(group.spans, key=span_order))
         self.held_spans -= len(spans)
         self.held_bytes -= sum(len(span.raw) + SPAN_OVERHEAD_BYTES for span in spans)
         for span in spans:
             if span.ticket:
                 self._let_go(span.ticket)
-            for trace_id in (span.trace_id, *_linked(span)):
+            for trace_id in (span.trace_id, *linked_to(span)):
                 if self._by_trace.get(trace_id) is group:
                     del self._by_trace[trace_id]
-            for name in _names(span):
+            for name in names_of(span):
                 if self._by_request.get(name) is group:
                     del self._by_request[name]
-        services = frozenset(_service(span) for span in spans if span.role is Role.ENGINE)
+        services = frozenset(service_of(span) for span in spans if span.role is Role.ENGINE)
         self._learn(services, {span.role for span in spans if span.says}, now)
-        self._remember(spans, services, now)
+        self._past.remember(spans, services, now)
         return Released(spans, reason, group.arrived)
 
     def _let_go(self, ticket: int) -> None:
         self._tickets[ticket] -= 1
         if not self._tickets[ticket]:
             del self._tickets[ticket]
-
-    def _remember(self, spans: tuple[Span, ...], services: frozenset[Service], now: float) -> None:
-        by_trace: dict[bytes, list[Span]] = {}
-        for span in spans:
-            by_trace.setdefault(span.trace_id, []).append(span)
-        until = now + self._config.remembered_seconds
-        for trace_id, members in by_trace.items():
-            known = self._remembered.pop(trace_id, None)
-            earlier = known.span_ids if known is not None and known.until >= now else frozenset()
-            self._remembered[trace_id] = remembered = _Remembered(
-                until,
-                min(span.start_unix_nanos for span in members),
-                max(span.end_unix_nanos for span in members),
-                earlier | {span.span_id for span in members},
-                services,
-            )
-            for name in [name for span in members if span.role is Role.ENGINE for name in _names(span)]:
-                self._remembered_names.pop(name, None)
-                self._remembered_names[name] = remembered
-        while len(self._remembered) > self._config.remembered_max:
-            self._remembered.popitem(last=False)
-        while len(self._remembered_names) > self._config.remembered_max:
-            self._remembered_names.popitem(last=False)
-
-
-def _service(span: Span) -> Service:
-    return span.resource.service_name, span.dialect
-
-
-def _names(span: Span) -> tuple[str, ...]:
-    """The ids that an engine's span goes by, or that it may go by for whoever calls the engine."""
-    return request_ids(span) if span.role in _INSIDE else served_ids(span)
-
-
-def _linked(span: Span) -> tuple[bytes, ...]:
-    """The traces that an offload tier's span names as the requests that it worked for."""
-    linked = span.linked_trace_ids
-    return linked if span.role is Role.OFFLOAD and len(linked) <= LINKS_MAX else ()
-
-
-def _span_order(span: Span) -> tuple[int, bytes, bytes]:
-    return (span.start_unix_nanos, span.trace_id, span.span_id)

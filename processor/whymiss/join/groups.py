@@ -1,0 +1,70 @@
+"""The spans that belong together, and what they are found by."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ..model import Role, Span, request_ids, served_ids
+
+FEW = 32
+"""Up to here a group is a bare tuple, which is what nearly all are; a larger one gets an index."""
+
+LINKS_MAX = 4
+"""Linked traces that a span is joined to; one with more links sums up many requests and belongs to none."""
+
+_INSIDE = frozenset({Role.ENGINE, Role.LOOKUP})
+
+Service: TypeAlias = tuple[str | None, str]
+"""Whose requests have the same companions: a service and the dialect of its engine's spans."""
+
+
+class Open:
+    """The spans of one or more requests that share a trace or a request id."""
+
+    __slots__ = ("_index", "arrived", "lingers_until", "released", "spans")
+
+    def __init__(self, arrived: float) -> None:
+        self.spans: tuple[Span, ...] | list[Span] = ()
+        self._index: set[tuple[bytes, bytes]] | None = None
+        self.arrived = arrived
+        self.lingers_until: float | None = None
+        self.released = False
+
+    def add(self, span: Span) -> bool:
+        """Take a span; False for one that is here already: exporters repeat what they believe was lost."""
+        key = (span.trace_id, span.span_id)
+        if isinstance(self.spans, tuple):
+            if any(span.span_id == one.span_id and span.trace_id == one.trace_id for one in self.spans):
+                return False
+            self.spans += (span,)
+            if len(self.spans) > FEW:
+                self.spans = list(self.spans)
+                self._index = {(one.trace_id, one.span_id) for one in self.spans}
+            return True
+        assert self._index is not None, "a list has an index"
+        if key in self._index:
+            return False
+        self._index.add(key)
+        self.spans.append(span)
+        return True
+
+
+def service_of(span: Span) -> Service:
+    """Whose span it is."""
+    return span.resource.service_name, span.dialect
+
+
+def names_of(span: Span) -> tuple[str, ...]:
+    """The ids that an engine's span goes by, or that it may go by for whoever calls the engine."""
+    return request_ids(span) if span.role in _INSIDE else served_ids(span)
+
+
+def linked_to(span: Span) -> tuple[bytes, ...]:
+    """The traces that an offload tier's span names as the requests that it worked for."""
+    linked = span.linked_trace_ids
+    return linked if span.role is Role.OFFLOAD and len(linked) <= LINKS_MAX else ()
+
+
+def span_order(span: Span) -> tuple[int, bytes, bytes]:
+    """A key that sorts spans the same way in whatever order they came."""
+    return (span.start_unix_nanos, span.trace_id, span.span_id)

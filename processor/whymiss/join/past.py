@@ -1,0 +1,80 @@
+"""What is kept of released requests, so that a late span is known when it comes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple, TypeVar
+
+from ..config import JoinConfig
+from ..model import Role, Span
+from .groups import Service, linked_to, names_of
+
+_Key = TypeVar("_Key")
+
+
+class Remembered(NamedTuple):
+    """What is kept of a released request: enough to know a late span when it comes."""
+
+    until: float
+    begin: int
+    end: int
+    span_ids: frozenset[bytes]
+    services: frozenset[Service]
+
+    def meets(self, span: Span, now: float) -> bool:
+        """Whether a span ran while the request did, and the request is not forgotten."""
+        return self.until >= now and span.start_unix_nanos <= self.end and span.end_unix_nanos >= self.begin
+
+
+class Past:
+    """Released requests by trace and by name, until their time is over or there are too many."""
+
+    def __init__(self, config: JoinConfig) -> None:
+        self._config = config
+        self._by_trace: OrderedDict[bytes, Remembered] = OrderedDict()
+        self._by_name: OrderedDict[str, Remembered] = OrderedDict()
+
+    def of_trace(self, trace_id: bytes, now: float) -> Remembered | None:
+        """What was released of a trace."""
+        known = self._by_trace.get(trace_id)
+        return known if known is not None and known.until >= now else None
+
+    def met_elsewhere(self, span: Span, now: float) -> Remembered | None:
+        """A request in another trace that a span worked for."""
+        found = [self._by_trace.get(trace_id) for trace_id in linked_to(span)]
+        found += [self._by_name.get(name) for name in names_of(span)]
+        return next((one for one in found if one is not None and one.meets(span, now)), None)
+
+    def forget(self, span: Span) -> None:
+        """Forget the request of a span that is held again."""
+        self._by_trace.pop(span.trace_id, None)
+        for name in names_of(span):
+            self._by_name.pop(name, None)
+
+    def remember(self, spans: tuple[Span, ...], services: frozenset[Service], now: float) -> None:
+        """Remember a request that was released."""
+        by_trace: dict[bytes, list[Span]] = {}
+        for span in spans:
+            by_trace.setdefault(span.trace_id, []).append(span)
+        until = now + self._config.remembered_seconds
+        for trace_id, members in by_trace.items():
+            known = self.of_trace(trace_id, now)
+            earlier = known.span_ids if known is not None else frozenset()
+            self._by_trace.pop(trace_id, None)
+            self._by_trace[trace_id] = remembered = Remembered(
+                until,
+                min(span.start_unix_nanos for span in members),
+                max(span.end_unix_nanos for span in members),
+                earlier | {span.span_id for span in members},
+                services,
+            )
+            for name in [name for span in members if span.role is Role.ENGINE for name in names_of(span)]:
+                self._by_name.pop(name, None)
+                self._by_name[name] = remembered
+        self._drop(self._by_trace, now)
+        self._drop(self._by_name, now)
+
+    def _drop(self, kept: OrderedDict[_Key, Remembered], now: float) -> None:
+        # The oldest come first, because all are remembered equally long.
+        while kept and (len(kept) > self._config.remembered_max or next(iter(kept.values())).until < now):
+            kept.popitem(last=False)
