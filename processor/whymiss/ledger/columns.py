@@ -76,6 +76,7 @@ class Columns:
         self._at = array("Q")
         self._tokens: dict[int, array[int]] = {}
         self._lost = lost
+        self._lost_inside = False
         self._unknown = 0
 
     def add(self, index: int, event: WireEvent | Found) -> None:
@@ -90,6 +91,7 @@ class Columns:
             self._slots.append(Cleared(index=index, tier=place_of(event.medium).tier))
         elif isinstance(event, Lost):
             self._lost = True
+            self._lost_inside |= index > 0
         else:
             self._unknown += 1
 
@@ -196,17 +198,18 @@ class Columns:
             bad_events=self.bad_events,
             unknown_events=self._unknown,
             lost=self._lost,
+            lost_inside=self._lost_inside,
             incarnation=incarnation,
             cursor=cursor,
         )
 
     def _show(self, witness: Witness, digests: dict[int, Keys]) -> None:
+        columns = {row: np.frombuffer(column, np.uint64) for row, column in self._tokens.items()}
         for slot in self._slots:
             if isinstance(slot, _StoredSlot) and slot.token_row:
                 row, first = slot.token_row, slot.own_first
                 last = first + slot.end - slot.first
-                tokens = np.frombuffer(self._tokens[row], np.uint64)
-                witness(tokens[first * row : last * row], row, digests[row][first:last])
+                witness(columns[row][first * row : last * row], row, digests[row][first:last])
 
 
 def _length(tokens: list[int] | Raw | None) -> int:

@@ -57,13 +57,12 @@ class LearnedTemplates:
         wanted = self._wanted.get(block_size)
         if wanted is None:
             return
-        packed = tokens[: block_size * self._sought[block_size]].astype("<u4").tobytes()
+        if own_digest(_packed(tokens[:block_size]), self._key) not in wanted:
+            return
         for at, digest in enumerate(own[: self._sought[block_size]].tolist()):
-            name = own_digest(packed[4 * block_size * at : 4 * block_size * (at + 1)], self._key)
+            name = own_digest(_packed(tokens[block_size * at : block_size * (at + 1)]), self._key)
             if name in wanted:
                 self.learned[name] = digest
-            elif at == 0:
-                return
 
     def compare(self, prompt: Prompt) -> Likeness | None:
         """Compare a prompt; where one template has its tokens, those of others do not matter."""
@@ -104,3 +103,7 @@ class LearnedTemplates:
         if not prompt.tail_known or any(one is None or other is None for one, other in pairs):
             return None
         return sum(one == other for one, other in pairs)
+
+
+def _packed(tokens: Keys) -> bytes:
+    return tokens.astype("<u4").tobytes()
