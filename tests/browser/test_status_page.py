@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.browser.chromium import Chromium, Theme
-from tests.browser.scene import HOSTILE, busy_service
 from tests.edge.loops import looped
+from tests.edge.status.scene import HOSTILE, busy_service
 from whymiss.config import parse
 from whymiss.edge.service import Service
 

@@ -17,24 +17,33 @@ from tests.edge.sink import Sink
 from tests.edge.traffic import BODIES, traces
 from whymiss.config import Config, parse
 from whymiss.edge.service import Service
+from whymiss.redaction import Signal
 from whymiss.tools.recording import Recording
 
-RECORDING = Path(__file__).parents[1] / "captures" / "01-vanilla-sha256-bytes"
+RECORDING = Path(__file__).parents[2] / "captures" / "01-vanilla-sha256-bytes"
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"></table><script>document.title='broken'</script>" + "x" * 400
 """What a publisher may call its worker."""
+
+SECRETS = ("0123-bearer-of-clients", "path-with-a-tenant", "Basic of-the-next-hop", "0123-key-of-digests")
+"""What the configuration knows and nobody may read: also in the path of an address there may be a secret."""
 
 
 def config(sink: Sink, events: int, dead: int) -> Config:
     return parse(
         f"""
-receivers: {{grpc: {{endpoint: "127.0.0.1:0"}}, http: {{endpoint: "127.0.0.1:0"}}}}
+receivers: {{grpc: {{endpoint: "127.0.0.1:0"}}, http: {{endpoint: "127.0.0.1:0"}}, bearer_tokens: ["{SECRETS[0]}"]}}
 exporters:
   collector: {{endpoint: "127.0.0.1:{sink.grpc_port}", insecure: true}}
-  archive: {{protocol: http/protobuf, endpoint: "http://127.0.0.1:{dead}", retry: {{initial_seconds: 30}}}}
+  archive:
+    protocol: http/protobuf
+    endpoint: "http://127.0.0.1:{dead}/{SECRETS[1]}"
+    headers: {{authorization: "{SECRETS[2]}"}}
+    retry: {{initial_seconds: 30}}
 join: {{hold_seconds: 1, linger_seconds: 0.2}}
 kv_events: {{sources: [{{endpoint: "tcp://127.0.0.1:{events}"}}, {{endpoint: "tcp://127.0.0.1:{dead}"}}]}}
 workers: {{sole_source: vllm-replica-0}}
+redaction: {{digest_key: "{SECRETS[3]}"}}
 telemetry: {{metrics_endpoint: null}}
 health: {{endpoint: "127.0.0.1:0"}}
 shutdown: {{deadline_seconds: 0.2}}
@@ -62,14 +71,17 @@ async def busy_service() -> AsyncIterator[Service]:
 
 
 async def _send(service: Service, recording: Recording) -> None:
+    bearer = f"Bearer {SECRETS[0]}"
     async with grpc.aio.insecure_channel(f"127.0.0.1:{service.grpc_port}") as channel:
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(EXPORT)
         for request in recording.otlp:
-            await export(request.body)
-    await post(service.http_port, "/v1/traces", traces(1, 2, 3))
-    await post(service.http_port, "/v1/logs", BODIES["logs"])  # type: ignore[index]
-    refused = await post(service.http_port, "/v1/traces", b"\xff")
-    assert refused.status == 400
+            await export(request.body, metadata=[("authorization", bearer)])
+    for path, body, status in (
+        ("/v1/traces", traces(1, 2, 3), 200),
+        ("/v1/logs", BODIES[Signal.LOGS], 200),
+        ("/v1/traces", b"\xff", 400),
+    ):
+        assert (await post(service.http_port, path, body, authorization=bearer)).status == status
 
 
 def _batch() -> bytes:
