@@ -7,12 +7,11 @@ from typing import Final
 
 import msgspec
 
-from ...model import Cause, Owner
-from .charts import bar, meter, swatch, timeline
-from .facts import CauseCount, Count, Destination, Snapshot, Source, Stream, Tally, Trouble
+from .charts import meter
+from .facts import Count, Destination, Snapshot, Source, Stream, Tally, Trouble
 from .markup import Child, Html, join, tag
-from .tables import Heading, badge, left_out, lines, named, pair, quiet, table
-from .totals import STEPS_MAX
+from .tables import Heading, badge, left_out, lines, named, nothing, pair, quiet, table
+from .verdicts import causes, unknown
 from .words import lately, number, percent, size, span
 
 
@@ -30,82 +29,6 @@ def _lately(snapshot: Snapshot) -> tuple[Heading, Heading, Heading]:
         Heading(lately(snapshot.recent_seconds), numeric=True),
         Heading("rate", numeric=True),
         Heading("since start", numeric=True),
-    )
-
-
-def _causes(snapshot: Snapshot) -> Html:
-    found = snapshot.verdicts.causes
-    if not found:
-        return _nothing("No lookup has been judged yet.")
-    # Lookups without a miss would dwarf every miss: their number is said, and no bar is drawn of it.
-    missed = [one for one in found if one.cause != Cause.NONE]
-    most = max((one.lookups.recent for one in missed), default=0.0)
-    dearest = max((one.lost_tokens.recent for one in missed), default=0.0)
-    headings = (
-        Heading("cause"),
-        Heading("owner"),
-        Heading(f"lookups, {lately(snapshot.recent_seconds)}", numeric=True),
-        Heading("since start", numeric=True),
-        Heading(""),
-        Heading(f"tokens lost, {lately(snapshot.recent_seconds)}", numeric=True),
-        Heading("since start", numeric=True),
-        Heading(""),
-    )
-    order = sorted(found, key=lambda one: (one.cause == Cause.NONE, -one.lookups.recent, -one.lookups.total))
-    rows = [_cause(one, most, dearest) for one in order]
-    return join(_history(snapshot), table("Lookups by cause", headings, rows, stacked=True))
-
-
-def _cause(one: CauseCount, most: float, dearest: float) -> tuple[Child, ...]:
-    if one.cause == Cause.NONE:
-        return "none: no miss", "", number(one.lookups.recent), number(one.lookups.total), "", "", "", ""
-    kind = "unknown" if one.cause == Cause.UNKNOWN else "calm" if set(one.owners) <= {Owner.NONE} else "known"
-    return (
-        one.cause,
-        ", ".join(one.owners),
-        number(one.lookups.recent),
-        number(one.lookups.total),
-        bar(one.lookups.recent, most, kind),
-        number(one.lost_tokens.recent),
-        number(one.lost_tokens.total),
-        bar(one.lost_tokens.recent, dearest, kind),
-    )
-
-
-def _history(snapshot: Snapshot) -> Html:
-    legend = (("hits", "without a miss"), ("misses", "missed, cause known"), ("unknown", "unknown"))
-    legends = [tag("span", swatch(kind), words) for kind, words in legend]
-    ends = tag("p", tag("span", f"{span(STEPS_MAX * snapshot.moment_seconds)} ago"), tag("span", "now"), class_="ends")
-    drawing = timeline(snapshot.moments, snapshot.moment_seconds, STEPS_MAX + 1)
-    caption = tag("figcaption", f"Lookups each {span(snapshot.moment_seconds)}: ", *legends)
-    return tag("figure", caption, drawing, ends)
-
-
-def _unknown(snapshot: Snapshot) -> Html:
-    found = snapshot.verdicts.unknown
-    if not found:
-        return _nothing("No lookup ended without a cause.")
-    recent = sum(one.count.recent for one in found)
-    most = max(one.count.recent for one in found)
-    share = percent(recent, snapshot.verdicts.lookups.recent)
-    headings = (
-        Heading("hole in the evidence"),
-        Heading(lately(snapshot.recent_seconds), numeric=True),
-        Heading(""),
-        Heading("since start", numeric=True),
-    )
-    rows = [
-        (
-            one.name or "no reason given",
-            number(one.count.recent),
-            bar(one.count.recent, most, "unknown"),
-            number(one.count.total),
-        )
-        for one in found
-    ]
-    return join(
-        tag("p", f"{share} of the lookups in the {lately(snapshot.recent_seconds)}; the budget is 20 %."),
-        table("Unknown lookups by reason", headings, rows),
     )
 
 
@@ -128,7 +51,7 @@ def _named(tallies: Iterable[Tally], what: str, seconds: float) -> list[tuple[Ch
 
 def _requests(snapshot: Snapshot) -> Html:
     if not snapshot.doors:
-        return _nothing("No request has come yet.")
+        return nothing("No request has come yet.")
     seconds = snapshot.recent_seconds
     rows: list[tuple[Child, ...]] = []
     for door in snapshot.doors:
@@ -172,7 +95,7 @@ def _filled(held: float, limit: float, words: Callable[[float], str]) -> Html:
 
 def _destinations(snapshot: Snapshot) -> Html:
     if not snapshot.destinations:
-        return _nothing("The exporters have not started yet.")
+        return nothing("The exporters have not started yet.")
     headings = (
         Heading("destination"),
         Heading("state"),
@@ -225,7 +148,7 @@ def _memory(snapshot: Snapshot) -> Html:
 def _spool(snapshot: Snapshot) -> Html:
     spool = snapshot.spool
     if spool is None:
-        return _nothing("Off: what is held is in memory only.")
+        return nothing("Off: what is held is in memory only.")
     return _facts(
         ("on disk", _filled(spool.size_bytes, spool.bytes_max, size)),
         ("being replayed", size(spool.replaying_bytes)),
@@ -239,7 +162,7 @@ def _spool(snapshot: Snapshot) -> Html:
 
 def _sources(snapshot: Snapshot) -> Html:
     if not snapshot.sources:
-        return _nothing("None is configured or has pushed.")
+        return nothing("None is configured or has pushed.")
     headings = (
         Heading("source"),
         Heading("state"),
@@ -273,7 +196,7 @@ def _source(one: Source) -> tuple[Child, ...]:
 
 def _records(snapshot: Snapshot) -> Html:
     if not snapshot.streams:
-        return _nothing("No worker has a record yet.")
+        return nothing("No worker has a record yet.")
     headings = (
         Heading("worker"),
         Heading("rank", numeric=True),
@@ -314,7 +237,7 @@ def _record(one: Stream) -> tuple[Child, ...]:
 
 def _troubles(snapshot: Snapshot) -> Html:
     if not snapshot.troubles:
-        return _nothing("No warning and no error has been logged since the start.")
+        return nothing("No warning and no error has been logged since the start.")
     headings = (
         Heading("line"),
         Heading("level"),
@@ -346,22 +269,18 @@ def _length(seconds: float | None) -> Child:
     return quiet("not known") if seconds is None else span(seconds)
 
 
-def _nothing(words: str) -> Html:
-    return tag("p", words, class_="quiet")
-
-
 SECTIONS: Final = (
-    Section("verdicts", "Verdicts", _causes, wide=True),
+    Section("verdicts", "Verdicts", causes, wide=True),
     Section("destinations", "Destinations", _destinations, wide=True),
     Section("sources", "KV-event sources", _sources, wide=True),
     Section("records", "Records by worker", _records, wide=True),
     Section("spans", "Spans", _spans),
-    Section("unknown", "Unknown budget", _unknown),
+    Section("unknown", "Unknown budget", unknown),
     Section("requests", "Requests", _requests),
     Section("hold", "Hold", _hold),
     Section("memory", "Memory", _memory),
     Section("spool", "Spool", _spool),
     Section("troubles", "Last warnings and errors", _troubles, wide=True),
-    Section("settings", "Configuration", _settings, wide=True),
+    Section("settings", "Configuration at start", _settings, wide=True),
 )
 """In the order of the page."""

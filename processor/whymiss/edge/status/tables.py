@@ -79,3 +79,8 @@ def badge(word: str, urgency: str) -> Html:
 def lines(*parts: Child) -> Html:
     """Parts below one another in one cell."""
     return join(*(tag("span", part, class_="line") for part in parts if part))
+
+
+def nothing(words: str) -> Html:
+    """What a section says that has nothing to list."""
+    return tag("p", words, class_="quiet")
