@@ -103,6 +103,8 @@ def batches(draw: st.DrawFn, number: int) -> KvBatch:
         events=events,
         count=index,
         bad_events=int(draw(st.integers(0, 24)) == 0),
+        lost=(lost := draw(st.integers(0, 24))) < 2,
+        lost_inside=lost == 0,
     )
 
 

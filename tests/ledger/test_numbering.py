@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import agree
+from tests.ledger.agreement import agree, expire, run_upkeep
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.checkpoint import dump, load
-from whymiss.ledger.events import KvBatch, Removed, Stored
+from whymiss.ledger.events import Cleared, KvBatch, Removed, Stored
 from whymiss.ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
 from whymiss.ledger.record import StreamRecord
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency, StreamId, Tier
@@ -59,11 +59,12 @@ def state(ledger: Ledger, key: int) -> Residency:
 
 
 def take(naive: NaiveRecord, batch: KvBatch, *, broken: bool) -> None:
-    if broken or batch.bad_events:
+    torn = batch.bad_events > 0 or batch.lost_inside
+    if broken or torn or batch.lost:
         after = naive.confirmed if naive.batches else 0
         naive.break_at(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
     naive.apply(batch)
-    if batch.bad_events:
+    if torn:
         naive.bar(batch.unix_nanos, None)
 
 
@@ -79,6 +80,18 @@ def said(draw: st.DrawFn) -> list[tuple[int, KvBatch]]:
     return script
 
 
+FATES = ["heard"] * 4 + ["lost", "twice", "echo", "resumed", "tended", "expired"]
+
+
+def grow_older(fate: str, record: StreamRecord, naive: NaiveRecord, data: st.DataObject) -> None:
+    if fate in {"tended", "expired"}:
+        record.settle()
+        if fate == "tended":
+            run_upkeep(record, data.draw(st.integers(1, 30)))
+        else:
+            expire(record, naive, data.draw(st.integers(1, 3)))
+
+
 @given(said(), st.data())
 def test_lost_and_repeated_batches_leave_what_the_rest_says(
     script: list[tuple[int, KvBatch]], data: st.DataObject
@@ -86,7 +99,7 @@ def test_lost_and_repeated_batches_leave_what_the_rest_says(
     ledger, last, naive = Ledger(), -1, None
     before: list[tuple[int, KvBatch]] = []
     for seq, batch in script:
-        fate = data.draw(st.sampled_from(["heard", "heard", "heard", "lost", "twice", "echo", "resumed"]))
+        fate = data.draw(st.sampled_from(FATES))
         if fate == "lost":
             continue
         accepted = ledger.accept(STREAM, seq, batch)
@@ -105,6 +118,7 @@ def test_lost_and_repeated_batches_leave_what_the_rest_says(
         before.append((seq, batch))
         if fate == "resumed":
             ledger = resumed(ledger)
+        grow_older(fate, record_of(ledger), naive, data)
         if fate == "twice":
             assert ledger.accept(STREAM, seq, batch).arrival is Arrival.DUPLICATE
         if fate == "echo":
@@ -202,6 +216,30 @@ def test_what_a_publisher_says_is_lost_is_a_hole() -> None:
     ledger.accept(STREAM, 1, msgspec.structs.replace(store(2, B), lost=True))
     assert (state(ledger, A), state(ledger, B)) == (Residency.UNKNOWN, Residency.RESIDENT)
     assert len(ledger.coverage(STREAM, 0, 3 * SECOND).holes) == 1
+
+
+def test_what_is_lost_inside_a_batch_may_concern_all_of_it() -> None:
+    ledger = Ledger()
+    ledger.accept(STREAM, 0, store(1, A))
+    ledger.accept(STREAM, 1, msgspec.structs.replace(store(2, B), lost=True, lost_inside=True))
+    assert (state(ledger, A), state(ledger, B)) == (Residency.UNKNOWN, Residency.UNKNOWN)
+    assert len(ledger.coverage(STREAM, 0, 3 * SECOND).holes) == 1
+
+
+def cleared(at: int, tier: Tier) -> KvBatch:
+    return KvBatch(unix_nanos=at * SECOND, events=[Cleared(index=0, tier=tier)], count=1)
+
+
+@pytest.mark.parametrize("tier", sorted(set(Tier) - {Tier.DEVICE}))
+def test_a_clear_of_another_tier_leaves_the_blocks_of_the_device(tier: Tier) -> None:
+    ledger = Ledger()
+    ledger.accept(STREAM, 0, store(1, A))
+    ledger.accept(STREAM, 1, cleared(2, tier))
+    assert state(ledger, A) is Residency.RESIDENT
+    assert not ledger.touched(STREAM, A, 1, 2)
+    ledger.accept(STREAM, 2, cleared(3, Tier.DEVICE))
+    fact = ledger.as_of(STREAM, [A], record_of(ledger).end)[0]
+    assert (fact.state, fact.removal, fact.at_unix_nanos) == (Residency.EVICTED, Removal.CLEARED, 3 * SECOND)
 
 
 def test_nothing_in_a_batch_with_an_unreadable_event_is_relied_on() -> None:

@@ -51,6 +51,14 @@ def test_a_lost_record_is_loss_and_not_an_unknown_event() -> None:
     assert (batch.lost, batch.unknown_events, batch.unix_nanos) == (True, 0, 2_000_000_000)
 
 
+def test_where_events_were_lost_between_others_the_batch_says_so() -> None:
+    lost = {"kind": "lost"}
+    before = decode_batch(msgspec.msgpack.encode({"ts": 2.0, "events": [lost, stored()]}), DIGESTER)
+    between = decode_batch(msgspec.msgpack.encode({"ts": 2.0, "events": [stored(), lost]}), DIGESTER)
+    assert (before.lost, before.lost_inside) == (True, False)
+    assert (between.lost, between.lost_inside) == (True, True)
+
+
 def test_a_batch_may_be_a_map() -> None:
     encoded = msgspec.msgpack.encode({"ts": 1.5, "events": [stored()], "data_parallel_rank": 3})
     batch = decode_batch(encoded, DIGESTER)

@@ -100,6 +100,8 @@ class KvBatch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Well-formed events of a type that is not known. They may have stored or removed blocks."""
     lost: bool = False
     """The publisher itself says that events before this batch were lost (LMCache)."""
+    lost_inside: bool = False
+    """It says so of events between those of this batch."""
     incarnation: int | None = None
     """The publisher's life, where it states one: another number is a restart (LMCache)."""
     cursor: int | None = None

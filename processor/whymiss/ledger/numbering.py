@@ -178,11 +178,12 @@ class Numbering:
 
     def _apply(self, seq: int, batch: KvBatch, now: float, *, broken: bool = False) -> int:
         self.last = seq
-        # An event that could not be read happened all the same, somewhere in this batch: neither what
-        # came before it nor what comes after it can be counted on.
-        if broken or batch.bad_events or batch.lost:
+        # An event that could not be read, or that was lost, happened all the same, somewhere in this batch:
+        # neither what came before it nor what comes after it can be counted on.
+        torn = batch.bad_events > 0 or batch.lost_inside
+        if broken or torn or batch.lost:
             self._break(batch)
         operations = self.record.apply(batch, seq, now)
-        if batch.bad_events:
+        if torn:
             self.record.bar(batch.unix_nanos, None)
         return operations
