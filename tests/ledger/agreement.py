@@ -26,6 +26,14 @@ def expire(record: StreamRecord, naive: NaiveRecord, count: int) -> None:
         naive.expire(record.history.edge)
 
 
+def drop(record: StreamRecord, naive: NaiveRecord) -> None:
+    record.settle()
+    if record.history.segments:
+        record.history.drop_oldest()
+        record.expired()
+        naive.lose(record.history.edge)
+
+
 def same_shape(one: Block | None, other: Block | None) -> bool:
     """Whether two blocks are the same but for the values of their digests."""
     if one is None or other is None:

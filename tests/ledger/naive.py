@@ -219,6 +219,17 @@ class NaiveRecord:
         self.holes = [hole for hole in self.holes if hole.until_unix_nanos > self.edge_nanos]
         self.edge = edge
 
+    def lose(self, edge: int) -> None:
+        """Forget what was before a position, and what was held there too."""
+        self.edge_nanos = max(nanos for nanos, begin, _ in self.batches if begin < edge)
+        for place, operations in self.operations.items():
+            self.operations[place] = [one for one in operations if one.ordinal >= edge]
+        later = [one for one in self.barriers if one.ordinal >= edge]
+        self.barriers = [Barrier(edge - 1, self.edge_nanos, None), *later]
+        self.stores = [(ordinal, store) for ordinal, store in self.stores if ordinal >= edge]
+        self.holes = [hole for hole in self.holes if hole.until_unix_nanos > self.edge_nanos]
+        self.edge = edge
+
     # --- reading ------------------------------------------------------------------------------
 
     @property

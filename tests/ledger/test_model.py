@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import agree, expire, run_upkeep
+from tests.ledger.agreement import agree, drop, expire, run_upkeep
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.digests import Digester
@@ -23,7 +23,7 @@ STREAM = StreamId("engine", 0)
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[str, KvBatch | int]]:
     script: list[tuple[str, KvBatch | int]] = []
-    commands = st.sampled_from(["batch"] * 12 + ["settle", "settle", "hole", "restart", "upkeep", "expire"])
+    commands = st.sampled_from(["batch"] * 12 + ["settle", "settle", "hole", "restart", "upkeep", "expire", "drop"])
     for number, command in enumerate(draw(st.lists(commands, max_size=30))):
         argument = draw(batches(number)) if command == "batch" else draw(st.integers(0, 4))
         script.append((command, argument))
@@ -48,6 +48,8 @@ def play(script: Sequence[tuple[str, KvBatch | int]], *, from_birth: bool) -> tu
         elif command == "upkeep":
             record.settle()
             run_upkeep(record, 10 * argument)
+        elif command == "drop":
+            drop(record, naive)
         else:
             record.settle()
             expire(record, naive, argument)

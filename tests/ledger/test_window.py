@@ -106,6 +106,19 @@ def test_what_is_held_at_once_can_be_too_much_and_then_nothing_is_known() -> Non
     assert state(ledger, key) is Residency.AMBIGUOUS
 
 
+def test_what_nobody_removes_stays_within_the_limit_too() -> None:
+    ledger = Ledger(window_seconds=WINDOW, bytes_max=1 << 20)
+    for seq in range(60):
+        ledger.accept(STREAM, seq, many(seq, PENDING_ROWS), at(float(seq)))
+        assert ledger.retained_bytes <= 1 << 20
+    newest, oldest = (int(many(seq, 1).events[0].keys[0]) for seq in (59, 0))  # type: ignore[union-attr]
+    assert (state(ledger, newest), state(ledger, oldest)) == (Residency.RESIDENT, Residency.NEVER_SEEN)
+    coverage = ledger.coverage(STREAM, 0, 61 * SECOND)
+    assert (coverage.expired, coverage.from_birth) == (True, False)
+    ledger.accept(STREAM, 60, remove(61, oldest), at(60.0))
+    assert state(ledger, oldest) is Residency.AMBIGUOUS
+
+
 @pytest.mark.parametrize("rows", [64, PENDING_ROWS])
 def test_a_question_meets_few_segments(rows: int) -> None:
     ledger = Ledger(window_seconds=WINDOW)

@@ -93,6 +93,11 @@ class Barriers:
         ordinals = self.of(tier).ordinals
         return bool(ordinals.searchsorted(first) < ordinals.searchsorted(last))
 
+    def begin_unknown(self, edge: int, unix_nanos: int) -> None:
+        """Drop what lies before an ordinal, and let nothing be known of what happened until then."""
+        self.all = [Barrier(edge - 1, unix_nanos), *(one for one in self.all if one.ordinal >= edge)]
+        self._columns.clear()
+
     def forget(self, edge: int) -> None:
         """Drop what lies before an ordinal, but for each tier's last one: counts begin there."""
         kept = {one.ordinal for one in self.all if one.ordinal >= edge}

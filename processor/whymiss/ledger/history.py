@@ -219,6 +219,21 @@ class History:
         self.timeline.forget(position)
         self.barriers.forget(position)
 
+    def drop_oldest(self) -> Segment:
+        """Drop the oldest segment, and with it what was held before it. No upkeep may be under way."""
+        dropped = self.segments.pop(0)
+        edge = dropped.end
+        self.base = Segment((0, edge), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
+        self.fresh = [segment for segment in self.fresh if segment is not dropped]
+        for segment in self.segments:
+            segment.busy = False
+        self._runs.clear()
+        self._held -= dropped.nbytes
+        self.edge_unix_nanos = self.timeline.nanos_at(edge - 1)
+        self.barriers.begin_unknown(edge, self.edge_unix_nanos)
+        self.timeline.forget(edge)
+        return dropped
+
     def upkeep(self, span_seconds: float, rows_max: int | None = None) -> Upkeep | None:
         """What there is to do, of no more than ``rows_max`` rows; ``None`` if nothing.
 

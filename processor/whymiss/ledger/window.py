@@ -20,6 +20,9 @@ PARTS = 4
 AT_ONCE_ROWS = 1 << 15
 """Operations up to which segments are merged in one go."""
 
+GENTLY_FROM = 7 / 8
+"""Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
+
 STEPS = 4
 """Steps of upkeep that one passing of time does for streams that say nothing."""
 
@@ -114,16 +117,27 @@ class Window:
     def _shrink(self, records: Several[StreamRecord]) -> None:
         """Give up the oldest history while there is too much."""
         held = sum(record.history.nbytes for record in records)
-        if held <= self._bytes_max:
-            return
-        held -= sum(segment.nbytes for segment in self._leaving)
-        while held > self._bytes_max and len(self._segments):
+        left = held - sum(segment.nbytes for segment in self._leaving)
+        while left > self._bytes_max * GENTLY_FROM and len(self._segments):
             segment = next(iter(self._segments))
             self._leaving[segment] = self._segments.pop(segment)
             segment.due = True
-            held -= segment.nbytes
-        if held > self._bytes_max and not self._leaving:
-            # What is held right now is too much: of the stream that holds most, nothing is known any more.
+            left -= segment.nbytes
+        while held > self._bytes_max:
+            # Folding keeps what is still resident and takes its time: there is too much for that.
             largest = max(records, key=lambda record: record.history.nbytes)
-            self._work.pop(largest, None)
-            largest.forget()
+            before = largest.history.nbytes
+            self._drop(largest)
+            if largest.history.nbytes >= before:
+                return
+            held += largest.history.nbytes - before
+
+    def _drop(self, record: StreamRecord) -> None:
+        self._work.pop(record, None)
+        if record.history.segments:
+            segment = record.history.drop_oldest()
+            self._segments.pop(segment, None)
+            self._leaving.pop(segment, None)
+            record.expired()
+        else:
+            record.forget()
