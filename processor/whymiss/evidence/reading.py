@@ -215,7 +215,7 @@ class Reader:
         if coverage.holes:
             return _Seen(gap=coverage.holes[0].reason)
         if coverage.begins_unix_nanos > begin and not coverage.from_birth:
-            return _Seen(gap=Reason.HISTORY_SHORT)
+            return _Seen(gap=Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT)
         blocks = said.prompt_tokens // size
         stores = self._ledger.stores_between(stream, begin, end)
         if any(store.start is None and not store.reported for store in stores):

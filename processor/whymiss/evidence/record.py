@@ -60,7 +60,7 @@ class OwnRecord:
         if coverage.holes:
             return coverage.holes[0].reason
         if not coverage.from_birth and coverage.begins_unix_nanos > begin:
-            return Reason.HISTORY_SHORT
+            return Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT
         return Reason.NONE
 
     def add(self, facts: Facts, stream: StreamId, reading: Reading, lookup: Lookup | None) -> Facts:

@@ -237,6 +237,7 @@ class Pipeline:
     def advance(self, now: float) -> tuple[Redacted, ...]:
         """Let go of what is due."""
         self.ledger.expire(now)
+        self._events.show(now)
         outgoing = self._act(self._joiner.expire(now), now)
         self._show_join()
         return tuple(outgoing)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..errors import BadInput
 from ..ledger.decode import decode_batch
 from ..ledger.digests import Digester
 from ..ledger.events import KvBatch
-from ..ledger.fleet import Accepted, Arrival, Delivery, Ledger
+from ..ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
 from ..ledger.frames import EndOfReplay, parse_frames, worker_of_topic
 from ..measures import Measures
 from ..model import SECOND, StreamId
 from .ports import KvOutcome, KvSource
 from .templates import LearnedTemplates
+
+SHOWN_SECONDS = 1.0
+"""How old the gauges of the record may be: they look at every stream."""
 
 
 class EventIntake:
@@ -27,6 +31,7 @@ class EventIntake:
         self._measures = measures
         self._templates = templates
         self._tokens = tokens
+        self._shown = -SHOWN_SECONDS
         self.connectors: set[str] = set()
         """Workers that load blocks from elsewhere, as the operator said of their sources."""
 
@@ -62,6 +67,17 @@ class EventIntake:
         return KvOutcome(
             kind=accepted.arrival.value, missing_first=accepted.missing_first, missing_last=accepted.missing_last
         )
+
+    def show(self, now: float) -> None:
+        """Set the gauges of the record, no more often than they are read by anybody."""
+        if now - self._shown < SHOWN_SECONDS:
+            return
+        self._shown = now
+        states = Counter(self._ledger.health(now).values())
+        for state in Health:
+            self._measures.gauge("whymiss.ledger.streams", states[state], state=state.value)
+        self._measures.gauge("whymiss.ledger.retained", self._ledger.retained_bytes)
+        self._measures.gauge("whymiss.ledger.operations", self._ledger.retained_operations)
 
     def _count(self, source: KvSource, accepted: Accepted, batch: KvBatch) -> None:
         if accepted.arrival is Arrival.DUPLICATE:
