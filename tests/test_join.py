@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.timeline import Timeline, late, left, span_of, summary
 from whymiss.config import JoinConfig
-from whymiss.join import SERVICES_MAX, SPAN_OVERHEAD_BYTES, Joiner
+from whymiss.join import REMEMBERED_BYTES, SERVICES_MAX, SPAN_OVERHEAD_BYTES, Joiner
 from whymiss.model import Late, Released, ReleaseReason, ResourceIdentity, Role, Span
 
 COMPLETE, HOLD, DRAIN, SHED = ReleaseReason.COMPLETE, ReleaseReason.HOLD, ReleaseReason.DRAIN, ReleaseReason.SHED
@@ -302,3 +304,27 @@ def test_the_oldest_group_is_the_one_that_began_first_and_is_still_held() -> Non
     assert joiner.oldest_arrived == 5
     joiner.drain()
     assert joiner.oldest_arrived is None
+
+
+def test_what_is_remembered_goes_when_its_time_is_over_and_is_counted_meanwhile() -> None:
+    joiner = Joiner(CONFIG)
+    for number in range(300):
+        at = float(number)
+        joiner.expire(at)
+        joiner.accept([span_of(Role.ENGINE, number + 1, number + 1)], at)
+    held = 8 + 60 + 1  # those released in the last minute, at the end of their hold
+    assert 60 * REMEMBERED_BYTES <= joiner.remembered_bytes <= 2 * held * REMEMBERED_BYTES
+
+
+def test_the_memory_of_a_request_is_counted_as_no_less_than_it_takes() -> None:
+    spans = [span_of(Role.ENGINE, number + 1, number + 1) for number in range(2000)]
+    joiner = Joiner(msgspec.structs.replace(CONFIG, hold_seconds=0, linger_seconds=0))
+    joiner.accept(spans, 0.0)
+    tracemalloc.start()
+    try:
+        released = len(joiner.expire(1.0))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert released == len(spans)
+    assert taken < joiner.remembered_bytes

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.evidence.companions import BUCKETS, Companion, Companions
-from whymiss.evidence.recent import RecentRequests
+from whymiss.evidence.recent import LIFE_BYTES, RecentRequests
 from whymiss.model import (
     SECOND,
     EngineRequest,
@@ -137,3 +139,23 @@ def test_what_is_remembered_of_companions_is_bounded() -> None:
         companions.note(span(1, second, second + 0.1, OffloadOutcome(status="hit")), None)
     assert len(companions._seen[Companion.OFFLOAD, None]) <= 2 * BUCKETS + 1
     assert companions.expected(Companion.OFFLOAD, None, at(99_999.0))
+
+
+def test_lives_are_counted_as_no_less_than_they_take_and_the_oldest_go_beyond_the_most() -> None:
+    said = EngineRequest(prompt_tokens=100, completion_tokens=10, first_token_seconds=0.1, prefill_seconds=0.1)
+    spans = [span(number, number / 1000, number / 1000 + 1, said) for number in range(3000)]
+    recent = RecentRequests(KEEP, lives_max=2000)
+    tracemalloc.start()
+    try:
+        for one in spans[:2000]:
+            recent.note("w", one, said)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < recent.nbytes == 2000 * LIFE_BYTES
+    for number, one in enumerate(spans[2000:]):
+        recent.note("w" if number % 2 else "v", one, said)
+        assert recent.nbytes <= 2000 * LIFE_BYTES
+    # Of the newest nothing is forgotten.
+    assert recent.prefilling("w", spans[-1].start_unix_nanos)[-1] > spans[-1].start_unix_nanos
+    assert recent.prefills_began("w", round(0.05 * SECOND)) is None

@@ -14,11 +14,11 @@ class MemoryConfig(Section, frozen=True, kw_only=True):
 
     soft_limit_bytes: Bytes | None = None
     """Bytes held beyond which the oldest held requests are released early. Default null: four fifths of the way from
-    ``ledger.bytes_max`` to the hard limit. Above ``ledger.bytes_max``."""
+    the fullest record to the hard limit. Above ``ledger.bytes_max``."""
     hard_limit_bytes: Bytes | None = None
     """Bytes held beyond which senders are asked to retry. Default null: what ``ledger.bytes_max``,
-    ``join.open_bytes_max`` and every ``queue_bytes_max`` come to, and in a container no more than two thirds of the
-    resident limit. It leaves room for the largest request beside the record."""
+    ``join.remembered_max`` (2 KiB each), ``join.open_bytes_max`` and every ``queue_bytes_max`` come to, and in a
+    container no more than two thirds of the resident limit. It leaves room for the largest request beside the record."""
     resident_limit_bytes: Bytes | None = None
     """Resident memory beyond which both happen too, as long as there is something to let go of. Default null: nine
     tenths of the container's limit; without a container none. The record is kept below a third of it."""

@@ -77,7 +77,7 @@ class Core(Protocol):
 
     @property
     def recorded_bytes(self) -> int:
-        """Bytes of the record of the workers' caches."""
+        """Bytes of the record of the workers' caches, and of what is remembered of requests."""
         ...
 
     def shed(self, bytes_max: int, now: float) -> tuple[Redacted, ...]:

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..errors import Overloaded
+from ..evidence.recent import LIFE_BYTES, LIVES_MAX
+from ..join import NAME_BYTES, REMEMBERED_BYTES
+from ..pipeline.verdicts import VERDICT_BYTES
 from .logs import Log
 from .telemetry import resident_bytes
 
@@ -67,15 +70,16 @@ def limits_of(config: Config, container_bytes: int | None) -> Limits:
         resident = container_bytes * 9 // 10
     if resident is not None:
         ledger = min(ledger, resident // 3)
+    remembered = config.join.remembered_max * (REMEMBERED_BYTES + NAME_BYTES + VERDICT_BYTES) + LIVES_MAX * LIFE_BYTES
     hard = settings.hard_limit_bytes
     if hard is None:
         queues = sum(exporter.queue_bytes_max for exporter in config.exporters.values())
-        hard = ledger + config.join.open_bytes_max + queues
+        hard = ledger + remembered + config.join.open_bytes_max + queues
         if resident is not None:
             hard = min(hard, resident * 2 // 3)
     soft = settings.soft_limit_bytes
     if soft is None or soft > hard:
-        soft = hard - (hard - ledger) // 5
+        soft = hard - max(0, hard - ledger - remembered) // 5
     return Limits(ledger, soft, hard, resident)
 
 
@@ -209,7 +213,7 @@ class Memory:
             ("receiving", self._receiving),
             ("join", self._core.held_bytes),
             ("queue", self._fan_out.held_bytes),
-            ("ledger", self._core.recorded_bytes),
+            ("record", self._core.recorded_bytes),
         ):
             measures.gauge("whymiss.memory.held", held, part=part)
         for name, limit in (("soft", limits.soft), ("hard", limits.hard), ("resident", limits.resident)):

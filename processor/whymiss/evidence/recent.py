@@ -14,6 +14,13 @@ import msgspec
 from ..model import EngineRequest, Span
 from .grouping import CLOCK_GRAIN_NANOS, lookup_bounds
 
+LIVES_MAX = 1 << 17
+"""Lives remembered of all workers together. Beyond it the older half of the longest row goes: who asks for one of
+those is told of no end, and so believes less."""
+
+LIFE_BYTES = 256
+"""What one is counted as (measured below it: tests/evidence/test_recent.py)."""
+
 
 class Life(msgspec.Struct, frozen=True, order=True):
     """One engine request in time."""
@@ -34,10 +41,17 @@ class RecentRequests:
     arrival inside a hold does not matter.
     """
 
-    def __init__(self, keep_nanos: int) -> None:
+    def __init__(self, keep_nanos: int, lives_max: int = LIVES_MAX) -> None:
         self._keep = keep_nanos
+        self._lives_max = lives_max
         self._lives: defaultdict[str, list[Life]] = defaultdict(list)
         self._longest: defaultdict[str, int] = defaultdict(int)
+        self._count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all lives."""
+        return self._count * LIFE_BYTES
 
     def note(self, worker: str, span: Span, said: EngineRequest) -> None:
         """Remember a request of a worker."""
@@ -58,6 +72,7 @@ class RecentRequests:
         if at < len(lives) and lives[at] == life:
             return
         lives.insert(at, life)
+        self._count += 1
         self._longest[worker] = max(self._longest[worker], life.end - life.latest)
         self._forget(lives, self._longest[worker])
 
@@ -66,7 +81,14 @@ class RecentRequests:
         # that a note stays cheap.
         keep_from = lives[-1].latest - self._keep - longest
         if lives[len(lives) // 2].latest < keep_from:
-            del lives[: bisect_left(lives, keep_from, key=lambda life: life.latest)]
+            self._cut(lives, bisect_left(lives, keep_from, key=lambda life: life.latest))
+        if self._count > self._lives_max:
+            longest_row = max(self._lives.values(), key=len)
+            self._cut(longest_row, len(longest_row) // 2 + 1)
+
+    def _cut(self, lives: list[Life], count: int) -> None:
+        del lives[:count]
+        self._count -= count
 
     def claimants(self, subject: Span, worker: str, size: int, blocks: int, unix_nanos: int) -> int:
         """Other requests whose prompt has as many full blocks and whose prefill surely spans a moment."""

@@ -139,6 +139,11 @@ class Joiner:
         heapq.heappush(self._again, (overdue, self._counter, group))
         return True
 
+    @property
+    def remembered_bytes(self) -> int:
+        """Bytes of what is kept of released requests."""
+        return self._past.nbytes
+
     def holds(self, ticket: int) -> bool:
         """Whether a span that came with this ticket is held."""
         return ticket in self._tickets

@@ -9,6 +9,12 @@ from ..config import JoinConfig
 from ..model import Role, Span
 from .groups import Service, linked_to, names_of
 
+REMEMBERED_BYTES = 1024
+"""What a released request is counted as in each of its traces (measured below it: tests/test_join.py)."""
+
+NAME_BYTES = 256
+"""And each of its names."""
+
 _Key = TypeVar("_Key")
 
 
@@ -33,6 +39,11 @@ class Past:
         self._config = config
         self._by_trace: OrderedDict[bytes, Remembered] = OrderedDict()
         self._by_name: OrderedDict[str, Remembered] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is remembered."""
+        return len(self._by_trace) * REMEMBERED_BYTES + len(self._by_name) * NAME_BYTES
 
     def of_trace(self, trace_id: bytes, now: float) -> Remembered | None:
         """What was released of a trace."""

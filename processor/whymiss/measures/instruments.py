@@ -119,7 +119,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _gauge("ledger.streams", "{stream}", "Streams, by how far their record can be relied on.", "state"),
     _gauge("ledger.retained", "By", "Bytes of history held."),
     _gauge("ledger.operations", "{operation}", "Stores and removals of blocks in that history."),
-    _gauge("memory.held", "By", "Bytes held, by part: receiving, join, queue or ledger.", "part"),
+    _gauge("memory.held", "By", "Bytes held, by part: receiving, join, queue or record.", "part"),
     _gauge("memory.limit", "By", "Limits of what is held (soft, hard) and of resident memory (resident).", "limit"),
     _sum("memory.refused_requests", "{request}", "Requests refused for want of memory, by limit.", "limit"),
     _gauge("process.memory", "By", "Resident memory of the process."),

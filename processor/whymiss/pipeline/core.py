@@ -34,8 +34,6 @@ from ..model import (
     RouteDecision,
     Span,
     Verdict,
-    request_ids,
-    served_ids,
 )
 from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
 from ..reference import Reference
@@ -46,6 +44,7 @@ from .events import EventIntake
 from .judge import Judge
 from .ports import Accepted, Judged, KvOutcome, KvSource
 from .templates import LearnedTemplates, Scope
+from .verdicts import Verdicts
 
 STILL_COMING = frozenset({Reason.EVIDENCE_LATE, Reason.PARTIAL_TRACE})
 """Holes that a batch or a span may fill before the hold ends."""
@@ -84,7 +83,7 @@ class Pipeline:
         )
         self._judge = Judge(config, self.ledger, self._events.connectors, self._templates)
         self._identities: OrderedDict[bytes, ResourceIdentity] = OrderedDict()
-        self._verdicts: OrderedDict[bytes | str, tuple[Verdict, float]] = OrderedDict()
+        self._verdicts = Verdicts(config.join)
         self.judged: list[Judged] | None = None
         """Where verdicts are kept for whoever wants to print them; ``None``: nowhere."""
 
@@ -249,8 +248,9 @@ class Pipeline:
 
     @property
     def recorded_bytes(self) -> int:
-        """Bytes of the record of the workers' caches."""
-        return self.ledger.retained_bytes
+        """Bytes of the record of the workers' caches, and of what is remembered of requests."""
+        remembered = self._joiner.remembered_bytes + self._verdicts.nbytes + self._judge.remembered_bytes
+        return self.ledger.retained_bytes + remembered
 
     def shed(self, bytes_max: int, now: float) -> tuple[Redacted, ...]:
         """Let go of the oldest that is held, until no more than so many bytes are."""
@@ -282,9 +282,7 @@ class Pipeline:
 
     def _late(self, span: Span, now: float) -> Redacted | None:
         self.measures.count("whymiss.spans.late")
-        known = next((one for key in _keys(span) if (one := self._verdicts.get(key)) is not None), None)
-        verdict = known[0] if known is not None and known[1] >= now else None
-        return self._leave([(span, verdict)], sampled=self._redactor.is_sampled([span]))
+        return self._leave([(span, self._verdicts.of(span, now))], sampled=self._redactor.is_sampled([span]))
 
     def _released(self, released: Released, now: float) -> Redacted | None:
         loose, judged = self._judged(released)
@@ -299,9 +297,7 @@ class Pipeline:
         for request, verdict in judged:
             for span in request.spans:
                 leaving[span.trace_id, span.span_id] = (span, verdict)
-                self._remember(span.trace_id, verdict, now)
-            for name in request_ids(request.subject):
-                self._remember(name, verdict, now)
+            self._verdicts.remember(request.spans, request.subject, verdict, now)
             self._observe(request, verdict, sampled=sampled)
             if self.judged is not None:
                 self.judged.append(Judged(request=request, verdict=verdict))
@@ -339,12 +335,6 @@ class Pipeline:
             return False
         return True
 
-    def _remember(self, key: bytes | str, verdict: Verdict, now: float) -> None:
-        self._verdicts[key] = (verdict, now + self._config.join.remembered_seconds)
-        self._verdicts.move_to_end(key)
-        while len(self._verdicts) > self._config.join.remembered_max:
-            self._verdicts.popitem(last=False)
-
     def _observe(self, request: Request, verdict: Verdict, *, sampled: bool) -> None:
         subject = request.subject
         said = engine_says(request.engine)
@@ -359,11 +349,6 @@ class Pipeline:
             weight=1.0 if weight is None else weight,
             exemplar=exemplar if self._redactor.may_identify(subject, sampled=sampled) else None,
         )
-
-
-def _keys(span: Span) -> Iterable[bytes | str]:
-    """What the verdict of a span's request may be remembered by."""
-    return (span.trace_id, *span.linked_trace_ids, *served_ids(span))
 
 
 def _dimensions(request: Request, verdict: Verdict, *, extrapolated: bool) -> Dimensions:

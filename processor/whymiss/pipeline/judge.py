@@ -57,6 +57,11 @@ class Judge:
             index_lag_nanos=round(config.attribution.index_lag_seconds * SECOND),
         )
 
+    @property
+    def remembered_bytes(self) -> int:
+        """Bytes of what is remembered of earlier requests."""
+        return self._recent.nbytes
+
     def note(self, spans: Iterable[Span]) -> None:
         """Remember whose prefill ran when, and what else was seen. Call it for all spans before any is judged."""
         for span in spans:
