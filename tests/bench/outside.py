@@ -78,20 +78,20 @@ health: {{endpoint: null}}
         assert process.stdin is not None
         process.stdin.write(text.encode())
         process.stdin.close()
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
-            await _listening(process, metrics_port)
-            await _listening(process, port)
-            try:
+        try:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+                await _listening(process, metrics_port)
+                await _listening(process, port)
                 yield Outside(process, port, metrics_port, client)
-            finally:
-                if process.returncode is None:
-                    process.terminate()
-                code = await process.wait()
-                said.seek(0)
-                lines = said.read().decode(errors="replace").splitlines()
-                if code or lines:
-                    print(f"the service ended with {code} and {len(lines)} lines in its log, the last of them:")
-                    print("\n".join(lines[-5:]))
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            code = await process.wait()
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines()
+            if code or lines:
+                print(f"the service ended with {code} and {len(lines)} lines in its log, the last of them:")
+                print("\n".join(lines[-5:]))
 
 
 async def _listening(process: asyncio.subprocess.Process, port: int) -> None:
