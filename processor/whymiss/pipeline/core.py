@@ -275,10 +275,24 @@ class Pipeline:
     def _act(self, outcomes: Iterable[JoinOutcome], now: float) -> list[Redacted]:
         outgoing: list[Redacted] = []
         for outcome in outcomes:
-            leaving = self._late(outcome.span, now) if isinstance(outcome, Late) else self._released(outcome, now)
+            leaving = self._let_go(outcome, now)
             if leaving is not None:
                 outgoing.append(leaving)
         return outgoing
+
+    def _let_go(self, outcome: JoinOutcome, now: float) -> Redacted | None:
+        """What leaves of one outcome; a defect of ours costs it its verdict, or its spans, and others nothing."""
+        try:
+            return self._late(outcome.span, now) if isinstance(outcome, Late) else self._released(outcome, now)
+        except Exception as error:  # noqa: BLE001 - see above
+            self.measures.count("whymiss.stage.failures", stage="release", error_type=type(error).__name__)
+        spans = [outcome.span] if isinstance(outcome, Late) else outcome.spans
+        try:
+            return self._leave([(span, None) for span in spans], sampled=False)
+        except Exception:  # noqa: BLE001 - what cannot be redacted must not leave
+            self.measures.count("whymiss.spans.dropped", len(spans), reason="release_failed")
+        tickets = tickets_of(spans)
+        return nothing(tickets) if tickets else None
 
     def _late(self, span: Span, now: float) -> Redacted | None:
         self.measures.count("whymiss.spans.late")
