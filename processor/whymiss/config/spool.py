@@ -28,6 +28,9 @@ class SpoolConfig(Section, frozen=True, kw_only=True):
     """Time between two of them with ``interval``, in seconds. Default 1; not zero."""
     replay_requests_per_second: Count = 500
     """Requests sent again each second after a crash, beside the new ones. Default 500; not zero."""
+    attempts_max: Count = 3
+    """Starts at which a request from disk is tried, where a stage fails on it or the process dies of it; then it is
+    given up. Default 3; not zero."""
 
     def __post_init__(self) -> None:
         if self.directory is not None and not self.directory.strip():

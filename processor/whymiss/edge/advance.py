@@ -60,3 +60,6 @@ class Advance:
             name = type(error).__name__
             self._core.measures.count("whymiss.stage.failures", stage="advance", error_type=name)
             _log.error("held spans could not be released", error=error)
+            for postponed in self._fan_out.sweep():
+                outcome = "postponed" if postponed else "given_up"
+                self._core.measures.count("whymiss.spool.swept_requests", outcome=outcome)

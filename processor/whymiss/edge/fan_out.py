@@ -75,6 +75,10 @@ class FanOut:
         if self._receipts is not None and ticket:
             self._receipts.look([ticket])
 
+    def sweep(self) -> Sequence[bool]:
+        """After a release that failed: postpone the requests that it lost; false for those that were given up."""
+        return [] if self._receipts is None else self._receipts.sweep()
+
     def gauge(self) -> None:
         """Bring the gauges up to date."""
         for exporter in self._exporters:

@@ -137,15 +137,24 @@ class Intake:
         return accepted
 
     def replay(self, record: Record) -> None:
-        """Take a request that an earlier run acknowledged and did not deliver; whatever fails costs itself."""
+        """Take a request that an earlier run acknowledged and did not deliver; whatever fails costs itself.
+
+        One that a stage fails on is tried again at the next start, by a newer release perhaps, and not for ever.
+        """
+        assert self._spool is not None, "a record comes out of a spool"
         outcome = "taken"
-        try:
-            self._take(record.signal, record.body, record.sequence)
-        except Exception as error:
-            outcome = "failed"
-            _log.error("a stage failed on a request read from disk", error=error, signal=record.signal)
-            if self._spool is not None:
+        with self._spool.trying(record.sequence):
+            try:
+                self._take(record.signal, record.body, record.sequence)
+            except BadInput as error:
+                outcome = "failed"
+                _log.error("a request read from disk is broken", error=error, signal=record.signal)
                 self._spool.settle(record.sequence)
+            except Exception as error:
+                outcome = "postponed" if self._spool.postpone(record.sequence) else "given_up"
+                _log.error(
+                    "a stage failed on a request read from disk", error=error, signal=record.signal, outcome=outcome
+                )
         self._measures.count("whymiss.spool.replayed_requests", outcome=outcome)
         self._accepted()
 

@@ -93,7 +93,7 @@ class Service:
         )
         self._pipeline.adopt(config.redaction, references.load(config), config.references.scope)
         self._core: Core = core or self._pipeline
-        self._survey = Survey(config, self._collect, None if core is not None else self._pipeline)
+        self._survey = Survey(config, self._measure, None if core is not None else self._pipeline)
         self._fan_out = FanOut([])
         self._memory: Memory | None = None
         self._spool: Spool | None = None
@@ -110,7 +110,7 @@ class Service:
             health = await self._start_health(stack)
             await self._start_telemetry(stack)
             self._spool = await self._start_spool(stack, pace)
-            receipts = None if self._spool is None else Receipts(core.holds, self._spool.settle)
+            receipts = None if self._spool is None else Receipts(core.holds, self._spool.settle, self._spool.postpone)
             self._fan_out = self._connect(pace, receipts)
             self._survey.fan_out, self._survey.spool = self._fan_out, self._spool
             stack.push_async_callback(self._stop_exporters)
@@ -245,13 +245,16 @@ class Service:
         """What the service counts."""
         return self._core.measures
 
-    def _collect(self, reader: str | None) -> tuple[MetricSnapshot, ...]:
+    def _measure(self) -> Measures:
         self._fan_out.gauge()
         if self._spool is not None:
             self._spool.gauge()
         if self._memory is not None:
             self._memory.gauge()
-        return self._core.measures.snapshot(reader)
+        return self._core.measures
+
+    def _collect(self, reader: str | None) -> tuple[MetricSnapshot, ...]:
+        return self._measure().snapshot(reader)
 
     def _begin_to_stop(self, health: Health | None) -> None:
         self._stop_by = time.monotonic() + self._config.shutdown.deadline_seconds

@@ -102,6 +102,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _gauge("spool.size", "By", "Bytes on disk that are not delivered yet."),
     _gauge("spool.capacity", "By", "The most bytes that the spool may hold."),
     _sum("spool.replayed_requests", "{request}", "Undelivered requests of an earlier run, read from disk.", "outcome"),
+    _sum("spool.swept_requests", "{request}", "Requests that a failed release lost: postponed or given_up.", "outcome"),
     _sum("spool.corrupt_records", "{record}", "Requests on disk that could not be read again.", "kind"),
     _sum("spool.refused_requests", "{request}", "Requests refused because they could not go to disk.", "reason"),
     _sum("spool.failures", "{failure}", "Failures of the disk while it kept requests.", "operation"),

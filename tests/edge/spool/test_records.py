@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,11 @@ from whymiss.edge.spool.records import (
     Notes,
     Reader,
     Record,
+    decode_mark,
     decode_notes,
+    encode_attempt,
     encode_header,
+    encode_mark,
     encode_notes,
     encode_prefix,
 )
@@ -121,7 +125,7 @@ def test_a_segment_under_another_name_is_not_read(first: int) -> None:
 
 
 @given(
-    st.frozensets(st.integers(0, (1 << 63) - 1), max_size=8),
+    st.frozensets(st.integers(0, (1 << 62) - 1), max_size=8),
     st.none() | firsts,
     st.integers(0, 200),
     st.integers(1, 255),
@@ -138,6 +142,21 @@ def test_a_damaged_note_settles_nothing_that_was_not_settled(
         assert notes.settled <= settled
         assert notes.end in {end, None}
         assert len(settled - notes.settled) + (notes.end != end) == 1
+
+
+@given(st.lists(st.integers(1, 9)), st.frozensets(st.integers(1, 9)), st.none() | firsts)
+def test_attempts_are_counted_and_settle_nothing(tried: list[int], settled: frozenset[int], end: int | None) -> None:
+    content = b"".join(map(encode_attempt, tried)) + encode_notes(settled, end)
+    assert decode_notes(content) == Notes(settled, end, Counter(tried))
+
+
+@given(firsts, st.integers(0, 20), st.integers(1, 255))
+def test_a_mark_is_read_whole_or_not_at_all(sequence: int, at: int, change: int) -> None:
+    content = bytearray(encode_mark(sequence))
+    assert decode_mark(bytes(content)) == sequence
+    content[at % len(content)] ^= change
+    assert decode_mark(bytes(content)) == 0
+    assert decode_mark(bytes(content[: at % len(content)])) == 0
 
 
 def test_what_is_lost_is_counted_where_the_end_is_known() -> None:

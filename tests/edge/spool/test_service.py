@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whymiss.config import Config
+    from whymiss.redaction import Redacted
 
 
 def spooling(sink: Sink, directory: Path, *, more: str = "", exporter: str = "", deadline: float = 5) -> Config:
@@ -38,9 +40,13 @@ def contents(directory: Path) -> list[bytes]:
     return [path.read_bytes() for path in directory.glob("*.segment")]
 
 
-async def until_replayed(service: Service, count: int) -> None:
-    while counted(service.measures, "whymiss.spool.replayed_requests") < count:
+async def until_counted(service: Service, name: str, count: int = 1, **labels: str) -> None:
+    while counted(service.measures, name, **labels) < count:
         await get(service.metrics_port, "/metrics")
+
+
+async def until_replayed(service: Service, count: int) -> None:
+    await until_counted(service, "whymiss.spool.replayed_requests", count)
 
 
 async def leave_behind(settings: Config, *bodies: tuple[Signal, bytes]) -> None:
@@ -196,3 +202,51 @@ async def test_a_second_service_does_not_start_in_the_same_directory(tmp_path: P
         with pytest.raises(BlockingIOError):
             async with Service(spooling(sink, tmp_path)):
                 pass
+
+
+@looped
+async def test_a_request_that_a_stage_fails_on_is_tried_at_each_start_and_given_up_at_last(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        settings = spooling(sink, tmp_path, more=", attempts_max: 2")
+        await leave_behind(settings, (Signal.TRACES, traces(1)), (Signal.TRACES, traces(2)))
+        for outcome in ("postponed", "given_up"):
+            async with Service(settings, PassingCore(failure=ZeroDivisionError())) as service:
+                await until_replayed(service, 2)
+                assert counted(service.measures, "whymiss.spool.replayed_requests", outcome=outcome) == 2
+        assert sink.attempts == []
+    assert files(tmp_path) == []
+
+
+@looped
+async def test_a_request_that_a_stage_failed_on_is_sent_by_a_release_that_is_mended(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        settings = spooling(sink, tmp_path)
+        await leave_behind(settings, (Signal.TRACES, traces(1)))
+        full = Overloaded("full", limit_key="some.key")
+        for failure in (ZeroDivisionError(), full, None):
+            async with Service(settings, PassingCore(failure=failure)) as service:
+                await until_replayed(service, 1)
+        assert numbers(*(one.body for one in sink.taken)) == [1]
+    assert files(tmp_path) == []
+
+
+@dataclass
+class LosingCore(PassingCore):
+    """Loses what it lets go of."""
+
+    def advance(self, now: float) -> tuple[Redacted, ...]:
+        super().advance(now)
+        raise ZeroDivisionError
+
+
+@looped
+async def test_what_a_failed_release_lost_is_tried_again_at_the_next_start(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        settings = spooling(sink, tmp_path, more=", attempts_max: 2")
+        async with Service(settings, LosingCore(hold_seconds=0)) as service:
+            await call(service.grpc_port, "traces", traces(1))
+            await until_counted(service, "whymiss.spool.swept_requests", outcome="postponed")
+        async with Service(settings, LosingCore(hold_seconds=0)) as service:
+            await until_counted(service, "whymiss.spool.swept_requests", outcome="given_up")
+        assert sink.attempts == []
+    assert files(tmp_path) == []

@@ -507,3 +507,64 @@ def test_a_real_file_system_may_become_read_only_and_writable_again(tmp_path: Pa
 
     with mounted(place, "size=1m"):
         scene()
+
+
+async def try_in_vain(shed: Shed, *, dying: bool) -> list[bytes]:
+    """One run that reads the backlog and fails on ``bad``; what it read."""
+    read = []
+    async with shed.run(killed=dying) as spool:
+        for record in await spool.backlog():
+            read.append(record.body)
+            with spool.trying(record.sequence):
+                if record.body != b"bad":
+                    continue
+                if dying:
+                    # As a process that is killed: nothing is undone.
+                    mark = (shed.directory / "replaying").read_bytes()
+                    break
+                spool.postpone(record.sequence)
+    if dying and b"bad" in read:
+        (shed.directory / "replaying").write_bytes(mark)
+    return read
+
+
+@pytest.mark.parametrize("dying", [False, True])
+@looped
+async def test_what_is_tried_in_vain_is_given_up_after_so_many_starts_and_the_rest_is_kept(
+    tmp_path: Path, *, dying: bool
+) -> None:
+    shed = Shed(tmp_path, attempts_max=2)
+    async with shed.run(killed=True) as spool:
+        await fill(spool, b"a", b"bad", b"c")
+    for _ in range(2):
+        assert b"bad" in await try_in_vain(shed, dying=dying)
+    assert await try_in_vain(shed, dying=dying) == [b"a", b"c"]
+    assert counted(shed.measures, "whymiss.spool.replayed_requests", outcome="given_up") == (1 if dying else 0)
+    assert await shed.bodies() == [b"a", b"c"]
+
+
+@looped
+async def test_a_run_that_ends_in_order_has_tried_nothing_in_vain(tmp_path: Path) -> None:
+    shed = Shed(tmp_path, attempts_max=1)
+    async with shed.run(killed=True) as spool:
+        await fill(spool, b"a")
+    for _ in range(3):
+        async with shed.run() as spool:
+            for record in await spool.backlog():
+                with spool.trying(record.sequence):
+                    pass
+            spool.end_trying()
+        assert "replaying" not in shed.files()
+    assert await shed.bodies() == [b"a"]
+
+
+@looped
+async def test_a_mark_that_cannot_be_written_costs_a_count(tmp_path: Path) -> None:
+    shed = Shed(tmp_path)
+    async with shed.run(killed=True) as spool:
+        (ticket,) = await fill(spool, b"a")
+        (tmp_path / "replaying").mkdir()
+        with spool.trying(ticket):
+            pass
+        assert counted(shed.measures, "whymiss.spool.failures", operation="mark") == 2
+    assert await shed.bodies() == [b"a"]

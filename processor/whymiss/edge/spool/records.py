@@ -3,13 +3,14 @@
 A segment is ``magic, first sequence, CRC``; a record is ``length, sequence, signal, CRC, body``, little-endian.
 Sequence numbers rise by one from record to record and from segment to segment, so that what is missing can
 be counted, and nothing that merely looks like a record is taken for one. Notes stand in a file of their own
-beside the segment: the sequence numbers of what is settled, and the number after its last record once that is
-known, each with a CRC.
+beside the segment: the sequence numbers of what is settled, those of what was tried in vain, once a time, and the
+number after its last record once that is known, each with a CRC.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -19,7 +20,7 @@ import msgspec
 from ...redaction import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import BinaryIO
 
 _MAGIC: Final = b"WMSPOOL1"
@@ -34,6 +35,8 @@ RECORD_BYTES: Final = _RECORD.size
 NOTE_BYTES: Final = _NOTE.size
 _END: Final = 1 << 63
 """Marks a note as the end of the segment."""
+_ATTEMPT: Final = 1 << 62
+"""Marks a note as an attempt in vain."""
 
 _NUMBERS: Final = {Signal.TRACES: 1, Signal.METRICS: 2, Signal.LOGS: 3}
 _SIGNALS: Final = {number: signal for signal, number in _NUMBERS.items()}
@@ -75,6 +78,8 @@ class Notes(msgspec.Struct, frozen=True):
     """Sequence numbers that need not be replayed."""
     end: int | None
     """The number after the last record, or ``None`` for a segment that was not closed."""
+    attempts: Mapping[int, int] = {}
+    """How often records were tried in vain."""
 
     def count_lost(self, next_sequence: int) -> int:
         """Count the unsettled records from a number on; at least one where the end is not known."""
@@ -89,12 +94,31 @@ def encode_notes(settled: Iterable[int], end: int | None) -> bytes:
     return b"".join(_NOTE.pack(one, crc32(one.to_bytes(8, "little"))) for one in numbers)
 
 
+def encode_attempt(sequence: int) -> bytes:
+    """Write the note that a record was tried in vain once more."""
+    return encode_notes([sequence | _ATTEMPT], None)
+
+
+def encode_mark(sequence: int) -> bytes:
+    """Write which record is being tried; 0 is none."""
+    return encode_notes([sequence], None)
+
+
+def decode_mark(content: bytes) -> int:
+    """Read which record was being tried; 0 where that is none, or cannot be read."""
+    return max(decode_notes(content).settled, default=0)
+
+
 def decode_notes(content: bytes) -> Notes:
     """Read notes; a damaged one says nothing, and costs a duplicate."""
     whole = len(content) - len(content) % NOTE_BYTES
     sound = [one for one, check in _NOTE.iter_unpack(content[:whole]) if check == crc32(one.to_bytes(8, "little"))]
     ends = [one - _END for one in sound if one >= _END]
-    return Notes(frozenset(one for one in sound if one < _END), ends[-1] if ends else None)
+    return Notes(
+        frozenset(one for one in sound if one < _ATTEMPT),
+        ends[-1] if ends else None,
+        Counter(one - _ATTEMPT for one in sound if _ATTEMPT <= one < _END),
+    )
 
 
 class Reader:

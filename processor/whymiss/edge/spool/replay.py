@@ -39,13 +39,16 @@ class Replay:
     async def run(self) -> None:
         """Read the backlog and hand it on, a few requests a turn."""
         count = 0
-        for record in await self._spool.backlog():
-            while self._must_wait():
-                await self._pace.wait(self._never, _TURN_SECONDS)
-            self._intake.replay(record)
-            count += 1
-            if count % self._turn == 0:
-                await self._pace.wait(self._never, self._seconds)
+        try:
+            for record in await self._spool.backlog():
+                while self._must_wait():
+                    await self._pace.wait(self._never, _TURN_SECONDS)
+                self._intake.replay(record)
+                count += 1
+                if count % self._turn == 0:
+                    await self._pace.wait(self._never, self._seconds)
+        finally:
+            self._spool.end_trying()
         _log.info("the backlog of earlier runs has been read", requests=count)
 
     def _must_wait(self) -> bool:

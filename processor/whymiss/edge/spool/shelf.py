@@ -8,7 +8,17 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ..logs import Log
-from .records import Damage, Notes, Reader, decode_notes, encode_notes
+from .records import (
+    NOTE_BYTES,
+    Damage,
+    Notes,
+    Reader,
+    decode_mark,
+    decode_notes,
+    encode_attempt,
+    encode_mark,
+    encode_notes,
+)
 from .segment import Segment
 
 if TYPE_CHECKING:
@@ -27,9 +37,11 @@ _log = Log("spool")
 class Shelf:
     """All segments in order. A segment goes when it is closed and nothing in it is left to settle."""
 
-    def __init__(self, volume: Volume, measures: Measures) -> None:
+    def __init__(self, volume: Volume, measures: Measures, attempts_max: int) -> None:
         self._volume = volume
         self._measures = measures
+        self._attempts_max = attempts_max
+        self._attempts: dict[int, int] = {}
         self._segments: list[Segment] = []
         self._old: deque[Segment] = deque()
         self._unnoted: set[Segment] = set()
@@ -58,6 +70,7 @@ class Shelf:
         except OSError:
             self._volume.close()
             raise
+        self._blame()
         self._old.extend(self._segments)
         self.size = sum(segment.size for segment in self._segments)
         self.opened.set()
@@ -77,10 +90,33 @@ class Shelf:
     def settle(self, sequence: int) -> None:
         """Forget a request; one that is not known, or forgotten, is no mistake."""
         self.replaying_bytes -= self._replaying.pop(sequence, 0)
+        self._attempts.pop(sequence, None)
         at = bisect_right(self._segments, sequence, key=_first) - 1
         if at >= 0 and self._segments[at].settle(sequence):
             self._unnoted.add(self._segments[at])
             self.drop_if_over(self._segments[at])
+
+    def mark(self, sequence: int) -> None:
+        """Have the disk know which request is tried now, in case the process does not survive it; 0 is none."""
+        try:
+            self._volume.mark(encode_mark(sequence))
+        except OSError as error:
+            self.fail("mark", error)
+
+    def unmark(self) -> None:
+        """Forget that anything was tried."""
+        try:
+            self._volume.unmark()
+        except OSError as error:
+            self.fail("mark", error)
+
+    def postpone(self, sequence: int) -> bool:
+        """Leave a request to the next start; false where it was tried often enough, and is given up."""
+        self.replaying_bytes -= self._replaying.pop(sequence, 0)
+        if self._note_attempt(sequence) < self._attempts_max:
+            return True
+        self.settle(sequence)
+        return False
 
     def close(self, segment: Segment) -> None:
         """Know that a segment gets no more records."""
@@ -126,6 +162,33 @@ class Shelf:
         """Count a failure of the disk."""
         self._measures.count("whymiss.spool.failures", operation=operation)
         _log.error("the spool's disk failed", error=error, operation=operation)
+
+    def _blame(self) -> None:
+        """Note an attempt in vain of the request that the process of an earlier run did not survive."""
+        try:
+            sequence = decode_mark(self._volume.marked())
+            self._volume.unmark()
+        except OSError as error:
+            self.fail("mark", error)
+            return
+        if sequence:
+            _log.warning("an earlier run ended while it tried a request", request=sequence)
+            self._note_attempt(sequence)
+
+    def _note_attempt(self, sequence: int) -> int:
+        """Note one more attempt in vain; return how many there were."""
+        attempts = self._attempts[sequence] = self._attempts.get(sequence, 0) + 1
+        at = bisect_right(self._segments, sequence, key=_first) - 1
+        if at >= 0:
+            segment = self._segments[at]
+            try:
+                self._volume.note(segment.first, encode_attempt(sequence))
+            except OSError as error:
+                self.fail("note", error)
+            else:
+                segment.size += NOTE_BYTES
+                self.size += NOTE_BYTES
+        return attempts
 
     def _mend(self, found: list[int]) -> int:
         """Cut what a crash tore off the last segment, and return the first sequence number that is free."""
@@ -176,13 +239,25 @@ class Shelf:
                     break
                 settled = record.sequence in notes.settled
                 segment.add(settled=settled)
-                if not settled:
+                if not settled and not self._is_given_up(record.sequence, notes):
                     self._replaying[record.sequence] = len(record.body)
                     self.replaying_bytes += len(record.body)
                     yield record
         self._count_end(segment.first, reader, notes)
         segment.closed = True
         self.drop_if_over(segment)
+
+    def _is_given_up(self, sequence: int, notes: Notes) -> bool:
+        """Whether a request has been tried in vain often enough; then it is settled and counted here."""
+        tried = notes.attempts.get(sequence, 0)
+        if tried < self._attempts_max:
+            if tried:
+                self._attempts[sequence] = tried
+            return False
+        _log.error("a request from disk is given up", limit_key="spool.attempts_max", attempts=tried)
+        self._measures.count("whymiss.spool.replayed_requests", outcome="given_up")
+        self.settle(sequence)
+        return True
 
     def _count_end(self, first: int, reader: Reader, notes: Notes) -> None:
         """Count what the reading of a segment did not reach; what was torn off between records shows by its end only."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +57,7 @@ class Spool:
         self._measures = measures
         self._pace = pace
         self._volume = volume or Volume(Path(settings.directory or ""))
-        self._shelf = Shelf(self._volume, measures)
+        self._shelf = Shelf(self._volume, measures, settings.attempts_max)
         self._active: Segment | None = None
         self._descriptor = -1
         self._written = 0
@@ -123,6 +124,19 @@ class Spool:
         self._shelf.settle(ticket)
         self._plan_notes()
 
+    @contextmanager
+    def trying(self, ticket: int) -> Iterator[None]:
+        """Have the disk know that a request from it is tried, so that one the process dies of is found out."""
+        self._shelf.mark(ticket)
+        yield
+        self._shelf.mark(0)
+
+    def postpone(self, ticket: int) -> bool:
+        """Leave a request that was tried in vain to the next start; false where it is given up instead."""
+        postponed = self._shelf.postpone(ticket)
+        self._plan_notes()
+        return postponed
+
     def _plan_notes(self) -> None:
         if self._note_at is None and self._shelf.has_unnoted:
             self._note_at = self._pace.now() + NOTE_SECONDS
@@ -137,6 +151,10 @@ class Spool:
         """Wait until the directory is open; then read back, in order, what earlier runs left unsettled."""
         await self._shelf.opened.wait()
         return self._shelf.backlog()
+
+    def end_trying(self) -> None:
+        """Know that no request from disk will be tried any more in this run."""
+        self._shelf.unmark()
 
     async def _work(self) -> None:
         while True:

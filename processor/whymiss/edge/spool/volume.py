@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SEGMENT: Final = ".segment"
 _NOTES: Final = ".notes"
+_MARK: Final = "replaying"
 
 
 class Volume:
@@ -110,6 +111,23 @@ class Volume:
             self.write(descriptor, content)
         finally:
             os.close(descriptor)
+
+    def mark(self, content: bytes) -> None:
+        """Write anew what is being tried. It survives the process, and not the machine."""
+        descriptor = os.open(self._directory / _MARK, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, content, 0)
+        finally:
+            os.close(descriptor)
+
+    def marked(self) -> bytes:
+        """Read what was being tried."""
+        path = self._directory / _MARK
+        return path.read_bytes() if path.exists() else b""
+
+    def unmark(self) -> None:
+        """Forget what was being tried."""
+        (self._directory / _MARK).unlink(missing_ok=True)
 
     def remove(self, first: int) -> None:
         """Remove a segment, then what is noted beside it: the other order could replay all of it."""
