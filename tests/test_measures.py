@@ -220,6 +220,16 @@ def test_last_series_takes_what_came_too_late() -> None:
     assert sums(seen, "prefix_cache.hit_tokens") == {("a",): 96, ("true",): 96}
 
 
+def test_totals_are_by_a_metrics_own_labels_and_what_came_too_late_is_other() -> None:
+    seen = measures("model", series_max=3)
+    for model in ("a", "b", "c"):
+        seen.observe(EVICTED, Dimensions(model=model), first_token_seconds=None)
+    assert seen.totals("prefix_cache.requests") == {(str(EVICTED.cause),): 2, (OTHER,): 1}
+    assert seen.totals("prefix_cache.unknown") == {}
+    seen.gauge("whymiss.ledger.lag", 0.5, source="s")
+    assert seen.totals("whymiss.ledger.lag") == {("s",): 0.5}
+
+
 def test_dimension_that_does_not_exist_is_our_mistake() -> None:
     with pytest.raises(AssertionError):
         measures("tenant")
@@ -262,6 +272,9 @@ def test_caps_hold_and_sums_are_conserved(
         weight for *_, seconds, weight in observed if seconds is not None
     )
     for metric in seen.snapshot():
+        totals = seen.totals(metric.instrument.name)
+        assert sum(totals.values()) == sum(point.value for point in metric.points)
+        assert all(len(labels) == len(metric.instrument.labels) for labels in totals)
         assert len(metric.points) <= series_max
         assert len({point.labels for point in metric.points}) == len(metric.points)
         for name in ("model", "route"):

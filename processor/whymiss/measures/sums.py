@@ -133,6 +133,20 @@ class _Table:
             points.append(_point(self._overflow, after))
         return tuple(points)
 
+    def totals(self) -> dict[tuple[str | None, ...], float]:
+        """The sums over everything but the metric's own labels; `OTHER` stands for what came too late."""
+        own = len(self.instrument.labels)
+        if self.instrument.dimensional:
+            totals: dict[tuple[str | None, ...], float] = {}
+            for key, series in self._series.items():
+                totals[key[:own]] = totals.get(key[:own], 0.0) + series.total
+        else:
+            totals = {key: series.total for key, series in self._series.items()}
+        if self._overflow is not None:
+            others = (OTHER,) * own
+            totals[others] = totals.get(others, 0.0) + self._overflow.total
+        return totals
+
 
 def _point(series: _Series, after: int) -> Point:
     exemplars = tuple([(value, seen) for ordinal, value, seen in series.sampled.values() if ordinal > after])
@@ -255,6 +269,10 @@ class Measures:
             for table in self._tables.values()
             if table.used()
         )
+
+    def totals(self, name: str) -> Mapping[tuple[str | None, ...], float]:
+        """One metric by the values of its own labels, added up over the dimensions; cheaper than a snapshot."""
+        return self._tables[name].totals()
 
     def _own(self, name: str, kind: Kind, labels: Mapping[str, str]) -> _Series:
         table = self._tables.get(name)

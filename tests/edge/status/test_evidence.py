@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from tests.edge.status.snapshots import NAMES
 from tests.ledger.test_numbering import ASKING, A, B, store
 from whymiss.edge.kv_silence import Heard
-from whymiss.edge.status.evidence import sources_of, streams_of
+from whymiss.edge.status.evidence import ROWS_MAX, records_of, sources_of
 from whymiss.edge.status.facts import Count, Stream, Tally
-from whymiss.edge.status.totals import Totals, sums_of
+from whymiss.edge.status.totals import GAUGES, Totals, sums_of
 from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.measures import Kind, Measures
+from whymiss.measures import Measures
 from whymiss.model import SECOND, StreamId
 
 SECONDS = 1_000
 """When the batches below begin, since the epoch; our clock stands at a tenth of it."""
 
 
-def streams(ledger: Ledger, at: int, recent_seconds: float = 60.0) -> list[Stream]:
-    return streams_of(ledger, at / 10, (SECONDS + at) * SECOND, recent_seconds)[0]
+def streams(ledger: Ledger, at: int, recent_seconds: float = 60.0) -> tuple[Stream, ...]:
+    return records_of(ledger, at / 10, (SECONDS + at) * SECOND, recent_seconds).streams
 
 
 def test_an_unbroken_record_is_whole_and_knows_how_far_back_it_goes() -> None:
@@ -56,14 +56,26 @@ def test_a_record_that_waits_for_a_replay_comes_first() -> None:
     for name in ("a", "b"):
         ledger.accept(StreamId(name, 0), 0, store(SECONDS, A), msgspec.structs.replace(ASKING, now=0.1))
     ledger.accept(StreamId("b", 0), 5, store(SECONDS + 1, B), msgspec.structs.replace(ASKING, now=0.2))
-    found, states = streams_of(ledger, 0.3, SECONDS * SECOND, 60.0)
-    assert [(stream.worker, stream.state) for stream in found] == [("b", "waiting"), ("a", "whole")]
-    assert states == [Tally("whole", Count(1, 0)), Tally("waiting", Count(1, 0))]
+    records = records_of(ledger, 0.3, SECONDS * SECOND, 60.0)
+    assert [(stream.worker, stream.state) for stream in records.streams] == [("b", "waiting"), ("a", "whole")]
+    assert records.states == (Tally("whole", Count(1, 0)), Tally("waiting", Count(1, 0)))
+
+
+def test_a_fleet_is_cut_after_the_ones_that_need_somebody() -> None:
+    ours, ledger = measures(), Ledger()
+    for number in range(ROWS_MAX + 7):
+        ours.count("whymiss.ledger.events", source=f"s{number:03}")
+        ledger.accept(StreamId(f"w{number:03}", 0), 0, store(SECONDS, A), Delivery(now=0.1))
+    ledger.accept(StreamId("z", 0), 9, store(SECONDS, A), Delivery(now=0.1))
+    records = records_of(ledger, 0.3, SECONDS * SECOND, 60.0)
+    sources, left_out = sources_of(totals(ours), {"z": Heard(99.0, silent=True)})
+    assert (len(records.streams), records.left_out, records.streams[0].worker) == (ROWS_MAX, 8, "z")
+    assert (len(sources), left_out, sources[0].name) == (ROWS_MAX, 8, "z")
+    assert sum(one.count.total for one in records.states) == ROWS_MAX + 8
 
 
 def totals(ours: Measures) -> Totals:
-    metrics = ours.snapshot()
-    return Totals(sums_of(metrics), [], sums_of(metrics, Kind.GAUGE))
+    return Totals(sums_of(ours), [], sums_of(ours, GAUGES))
 
 
 def measures() -> Measures:
@@ -76,7 +88,7 @@ def test_a_source_is_what_was_counted_of_it_and_how_it_was_heard() -> None:
         ours.count(f"whymiss.ledger.{name}", value, source="s")
         ours.count(f"whymiss.ledger.{name}", 1000, source="other")
     ours.gauge("whymiss.ledger.lag", 0.25, source="s")
-    source = next(one for one in sources_of(totals(ours), {"s": Heard(3.0, silent=False)}) if one.name == "s")
+    source = next(one for one in sources_of(totals(ours), {"s": Heard(3.0, silent=False)})[0] if one.name == "s")
     assert (source.state, source.heard_seconds, source.lag_seconds) == ("heard", 3.0, 0.25)
     assert (source.events, source.blocks, source.gaps, source.replays) == (7, 70, 2, 1)
     assert (source.restarts, source.bad_events) == (3, 4)
@@ -92,7 +104,7 @@ def test_who_says_nothing_comes_first_and_who_pushes_last() -> None:
         "c": Heard(99.0, silent=True),
         "d": Heard(None, silent=True),
     }
-    assert [(one.name, one.state) for one in sources_of(totals(ours), heard)] == [
+    assert [(one.name, one.state) for one in sources_of(totals(ours), heard)[0]] == [
         ("c", "silent"),
         ("d", "silent"),
         ("b", "never heard"),
@@ -108,7 +120,7 @@ def test_whatever_a_name_is_it_can_be_shown_and_sent(names: list[str], model: st
     for name in names:
         ours.count("whymiss.ledger.events", source=name)
         ledger.accept(StreamId(name, 0), 0, store(SECONDS, A), Delivery(now=0.1, model=model))
-    shown = [*sources_of(totals(ours), {}), *streams(ledger, 10)]
+    shown = [*sources_of(totals(ours), {})[0], *streams(ledger, 10)]
     assert len(shown) == 2 * len(set(names))
     for one in shown:
         for value in msgspec.to_builtins(one).values():

@@ -149,7 +149,7 @@ async def test_a_page_that_is_switched_off_is_not_there() -> None:
 async def test_the_recent_past_ends_where_its_steps_are_used_up() -> None:
     ours = Measures(dimensions=(), values_max=1, series_max=99, start_unix_nanos=1)
     pace = HeldPace()
-    survey = Survey(Config.default(), ours.snapshot, None, pace=pace, unix_nanos=lambda: 0)
+    survey = Survey(Config.default(), lambda: ours, None, pace=pace, unix_nanos=lambda: 0)
     watching = asyncio.create_task(survey.run())
     for step in range(1, 63):
         await pace.until_waits(step)

@@ -24,11 +24,11 @@ _WORST_FIRST: Final = (Health.WAITING, Health.BROKEN, Health.SILENT, Health.WHOL
 _SOURCE_STATES: Final = ("silent", "never heard", "heard", "not subscribed")
 
 
-def sources_of(totals: Totals, heard: Mapping[str, Heard]) -> list[Source]:
-    """All publishers that are followed or have ever been heard, those that say nothing first."""
+def sources_of(totals: Totals, heard: Mapping[str, Heard]) -> tuple[tuple[Source, ...], int]:
+    """All publishers that are followed or have ever been heard, those that say nothing first; how many are left out."""
     names = set(heard) | totals.values("whymiss.ledger.events") | totals.values("whymiss.ledger.bad_events")
-    sources = [_source(name, totals, heard.get(name)) for name in names]
-    return sorted(sources, key=lambda one: (_SOURCE_STATES.index(one.state), one.name))
+    order = sorted(names, key=lambda name: (_SOURCE_STATES.index(_state(heard.get(name))), name))
+    return tuple(_source(name, totals, heard.get(name)) for name in order[:ROWS_MAX]), max(0, len(order) - ROWS_MAX)
 
 
 def _source(name: str, totals: Totals, heard: Heard | None) -> Source:
@@ -55,16 +55,25 @@ def _state(heard: Heard | None) -> str:
     return "never heard" if heard.seconds is None else "heard"
 
 
-def streams_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: float) -> tuple[list[Stream], list[Tally]]:
-    """All records, the broken ones first, and how many there are in each state."""
-    health = ledger.health(now)
+class Records(NamedTuple):
+    """The worst records, how many are left out, and how many there are in each state."""
+
+    streams: tuple[Stream, ...] = ()
+    left_out: int = 0
+    states: tuple[Tally, ...] = ()
+
+
+def records_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: float) -> Records:
+    """All records, the broken ones first."""
+    health, known = ledger.health(now), dict(ledger.numbered())
     states = Counter(health.values())
-    since = unix_nanos - round(recent_seconds * SECOND)
-    streams = [
-        _stream(stream, known, health[stream], _Times(now, unix_nanos, since)) for stream, known in ledger.numbered()
-    ]
-    streams.sort(key=lambda one: (_WORST_FIRST.index(Health(one.state)), one.worker, one.rank))
-    return streams, [Tally(state.value, Count(states[state], 0.0)) for state in Health if states[state]]
+    times = _Times(now, unix_nanos, unix_nanos - round(recent_seconds * SECOND))
+    order = sorted(health, key=lambda stream: (_WORST_FIRST.index(health[stream]), stream))
+    return Records(
+        streams=tuple(_stream(stream, known[stream], health[stream], times) for stream in order[:ROWS_MAX]),
+        left_out=max(0, len(order) - ROWS_MAX),
+        states=tuple(Tally(state.value, Count(states[state], 0.0)) for state in Health if states[state]),
+    )
 
 
 class _Times(NamedTuple):

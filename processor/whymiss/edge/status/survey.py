@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ... import __version__
-from ...measures import Kind
 from ...model import Cause
 from ..delivery import Pace
-from .evidence import ROWS_MAX, sources_of, streams_of
+from .evidence import Records, records_of, sources_of
 from .facts import (
     CauseCount,
     Destination,
@@ -22,18 +21,17 @@ from .facts import (
     Snapshot,
     Spans,
     SpoolRoom,
-    Stream,
     Tally,
     Verdicts,
 )
 from .markup import clean
 from .settings import settings_of
-from .totals import STEP_SECONDS, Sums, Totals, Window, sums_of
+from .totals import GAUGES, PAST, STEP_SECONDS, Sums, Totals, Window, sums_of
 from .troubles import Troubles
 
 if TYPE_CHECKING:
     from ...config import Config
-    from ...measures import MetricSnapshot
+    from ...measures import Measures
     from ...pipeline import Pipeline
     from ..exporter import Exporter
     from ..fan_out import FanOut
@@ -41,16 +39,13 @@ if TYPE_CHECKING:
     from ..kv_silence import Heard, Silence
     from ..spool.spool import Spool
 
-Collect = Callable[[None], "tuple[MetricSnapshot, ...]"]
-"""Brings the gauges up to date and takes a snapshot of the metrics."""
-
 _NOBODY: Final[Mapping[str, Heard]] = {}
 
 
 class Survey:
     """Looks at the parts of a service, which appear one by one as it starts.
 
-    ``collect`` gives the metrics; ``pipeline`` is ``None`` where another core stands in its place, and then nothing is
+    ``measure`` brings the gauges up to date and gives what is counted. ``pipeline`` is ``None`` where another core stands in its place, and then nothing is
     said of records and of the oldest trace. ``run`` it as a task, so that there is a recent past. It belongs to the
     event loop of the service.
     """
@@ -58,7 +53,7 @@ class Survey:
     def __init__(
         self,
         config: Config,
-        collect: Collect,
+        measure: Callable[[], Measures],
         pipeline: Pipeline | None,
         *,
         pace: Pace | None = None,
@@ -70,7 +65,7 @@ class Survey:
         self.silence: Silence | None = None
         self.troubles = Troubles()
         self._config = config
-        self._collect = collect
+        self._measure = measure
         self._pipeline = pipeline
         self._pace = pace or Pace()
         self._unix_nanos = unix_nanos
@@ -85,18 +80,17 @@ class Survey:
         try:
             while True:
                 await self._pace.wait(never, STEP_SECONDS)
-                self._window.note(self._pace.now(), sums_of(self._collect(None)))
+                self._window.note(self._pace.now(), sums_of(self._measure(), PAST))
         finally:
             self.troubles.close()
 
     def take(self) -> Snapshot:
         """Say how everything stands."""
-        metrics, now, unix_nanos = self._collect(None), self._pace.now(), self._unix_nanos()
-        sums = sums_of(metrics)
-        steps = self._window.steps(now, sums)
-        totals = Totals(sums, steps, sums_of(metrics, Kind.GAUGE))
-        sources = sources_of(totals, _NOBODY if self.silence is None else self.silence.heard())
-        streams, states = self._streams(now, unix_nanos, totals.seconds)
+        measures, now, unix_nanos = self._measure(), self._pace.now(), self._unix_nanos()
+        steps = self._window.steps(now, sums_of(measures, PAST))
+        totals = Totals(sums_of(measures), steps, sums_of(measures, GAUGES))
+        sources, sources_left_out = sources_of(totals, _NOBODY if self.silence is None else self.silence.heard())
+        records = self._records(now, unix_nanos, totals.seconds)
         return Snapshot(
             version=__version__,
             state="starting" if self.health is None else self.health.status.value,
@@ -108,12 +102,12 @@ class Survey:
             doors=_doors(totals),
             spans=_spans(totals),
             hold=self._hold(totals, now),
-            sources=tuple(sources[:ROWS_MAX]),
-            sources_left_out=max(0, len(sources) - ROWS_MAX),
+            sources=sources,
+            sources_left_out=sources_left_out,
             discovery_failures=totals.count("whymiss.ledger.discovery_failures"),
-            streams=tuple(streams[:ROWS_MAX]),
-            streams_left_out=max(0, len(streams) - ROWS_MAX),
-            stream_states=tuple(states),
+            streams=records.streams,
+            streams_left_out=records.left_out,
+            stream_states=records.states,
             retained_bytes=0 if self._pipeline is None else self._pipeline.ledger.retained_bytes,
             retained_bytes_max=self._config.ledger.bytes_max,
             destinations=self._destinations(totals, now),
@@ -126,10 +120,10 @@ class Survey:
             settings=self._settings,
         )
 
-    def _streams(self, now: float, unix_nanos: int, recent_seconds: float) -> tuple[list[Stream], list[Tally]]:
+    def _records(self, now: float, unix_nanos: int, recent_seconds: float) -> Records:
         if self._pipeline is None:
-            return [], []
-        return streams_of(self._pipeline.ledger, now, unix_nanos, recent_seconds)
+            return Records()
+        return records_of(self._pipeline.ledger, now, unix_nanos, recent_seconds)
 
     def _hold(self, totals: Totals, now: float) -> Hold:
         limits = self._config.join

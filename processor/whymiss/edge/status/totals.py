@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from ...measures import OTHER, Kind, MetricSnapshot
+from ...measures import INSTRUMENTS, Kind, Measures
 from .facts import Count, Tally
 
 Key: TypeAlias = tuple[str, ...]
@@ -18,23 +18,19 @@ STEP_SECONDS: Final = 15.0
 STEPS_MAX: Final = 60
 """Together a quarter of an hour."""
 
-_OF_SOURCES: Final = "whymiss.ledger."
-"""A fleet has thousands of these; of them only totals are shown, so their past is not kept."""
+SUMS: Final = tuple(one.name for one in INSTRUMENTS if one.kind is Kind.SUM)
+GAUGES: Final = tuple(one.name for one in INSTRUMENTS if one.kind is Kind.GAUGE)
+PAST: Final = tuple(name for name in SUMS if not name.startswith("whymiss.ledger.") or "discovery" in name)
+"""A fleet has thousands of series for its sources; of them only totals are shown, so their past is not kept."""
 
 
-def sums_of(metrics: Iterable[MetricSnapshot], kind: Kind = Kind.SUM) -> dict[Key, float]:
-    """Add up the points of each metric of a kind over everything but its own labels."""
-    sums: dict[Key, float] = {}
-    for metric in metrics:
-        instrument = metric.instrument
-        if instrument.kind is not kind:
-            continue
-        for point in metric.points:
-            labels = dict(point.labels)
-            # A reason may be empty; in the series for what came too late every label is missing.
-            key = (instrument.name, *(labels.get(name, "" if len(labels) > 1 else OTHER) for name in instrument.labels))
-            sums[key] = sums.get(key, 0.0) + point.value
-    return sums
+def sums_of(measures: Measures, names: Iterable[str] = SUMS) -> dict[Key, float]:
+    """Add up metrics over everything but their own labels."""
+    return {
+        (name, *(value or "" for value in labels)): total
+        for name in names
+        for labels, total in measures.totals(name).items()
+    }
 
 
 class Window:
@@ -48,20 +44,15 @@ class Window:
     def note(self, now: float, sums: Sums) -> None:
         """End a step."""
         self._added.append((now - self._last_at, self._since(sums)))
-        self._last, self._last_at = _kept(sums), now
+        self._last, self._last_at = sums, now
 
     def steps(self, now: float, sums: Sums) -> Sequence[tuple[float, Sums]]:
         """The lengths of the steps and what was added in each, oldest first, with the one that has not ended."""
         return (*self._added, (max(0.0, now - self._last_at), self._since(sums)))
 
     def _since(self, sums: Sums) -> dict[Key, float]:
-        return {
-            key: value - before for key, value in _kept(sums).items() if value != (before := self._last.get(key, 0.0))
-        }
-
-
-def _kept(sums: Sums) -> dict[Key, float]:
-    return {key: value for key, value in sums.items() if not key[0].startswith(_OF_SOURCES)}
+        last = self._last
+        return {key: value - before for key, value in sums.items() if value != (before := last.get(key, 0.0))}
 
 
 class Totals:
