@@ -114,8 +114,8 @@ class Fleet:
         capacity, blocks = self.setup.capacity, ask.blocks
         if capacity is not None and len(blocks) > capacity:
             return None
-        self._pass_time(ask.at)
-        pick = self._router.pick(blocks, ask.session, ask.at)
+        at = self._pass_time(ask.at)
+        pick = self._router.pick(blocks, ask.session, at)
         worker = self.workers[pick.worker]
         wanted = blocks
         if self._last_token:
@@ -126,15 +126,16 @@ class Fleet:
         missed = tuple(self._judge(pick, wanted, hits)) if hits < len(wanted) else ()
         worker.load += len(blocks) - hits
         self._remember(blocks)
-        changes = worker.touch(blocks, ask.at)
+        changes = worker.touch(blocks, at)
         if self._router.follows:
-            self._router.hear(pick.worker, merged(changes), ask.at)
+            self._router.hear(pick.worker, merged(changes), at)
         return Served(pick.worker, len(wanted), hits, hits - own, missed)
 
-    def _pass_time(self, at: float) -> None:
+    def _pass_time(self, at: float) -> float:
+        """Let time pass up to a request's moment; returns what the time is now, which never goes back."""
         before = self._clock
         if before is not None and at <= before:
-            return
+            return before
         self._clock = at
         if before is not None:
             for worker in self.workers:
@@ -144,6 +145,7 @@ class Fleet:
                 changes = worker.expire(at)
                 if changes and self._router.follows:
                     self._router.hear(index, merged(changes), at)
+        return at
 
     def _judge(self, pick: Pick, wanted: Sequence[int], hits: int) -> Iterator[Run]:
         """The missed blocks by cause, in the order of the table; each set is closed under ancestors, hence a run."""
