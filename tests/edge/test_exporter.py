@@ -10,7 +10,7 @@ import pytest
 from tests.edge.cores import counted, measures
 from tests.edge.loops import looped
 from tests.edge.paces import HeldPace
-from tests.edge.traffic import BODIES, numbers, redacted
+from tests.edge.traffic import BODIES, numbers, redacted, traces
 from whymiss.config import ExporterConfig, RetryConfig
 from whymiss.edge.delivery import Deferred, Delivered, Refused
 from whymiss.edge.exporter import CONCURRENCY, GATHER_SECONDS, REQUEST_BYTES_MAX, Exporter
@@ -204,6 +204,32 @@ async def test_a_malformed_request_does_not_spoil_those_it_was_merged_with() -> 
     assert await bench.stop() == 0
     assert bench.hop.numbers == [0, 2]
     assert (bench.sent, bench.lost("refused")) == (2, 1)
+
+
+class Narrow(Hop):
+    """Takes no body above 300 kB."""
+
+    async def send(self, signal: Signal, body: bytes) -> Reply:
+        if len(body) > 300_000:
+            self.attempts.append((signal, body))
+            return Refused("413")
+        return await super().send(signal, body)
+
+
+@looped
+async def test_what_a_next_hop_finds_too_large_goes_again_in_parts_and_only_the_largest_span_is_lost() -> None:
+    bench = Bench()
+    hop = Narrow()
+    bench.exporter = Exporter(
+        "next", ExporterConfig(endpoint="next:4317", insecure=True), hop, bench.measures, bench.pace
+    )
+    small, large = traces(*range(40), padding=25_000), traces(99, padding=400_000)
+    bench.exporter.enqueue(untouched(Signal.TRACES, small, 40))
+    bench.exporter.enqueue(untouched(Signal.TRACES, large, 1))
+    await bench.stop()
+    assert hop.numbers == list(range(40))
+    assert (bench.sent, bench.lost("refused")) == (40, 1)
+    assert len(hop.attempts) < 15
 
 
 @looped

@@ -39,6 +39,9 @@ GATHER_SECONDS = 0.02
 _ONE_SPOILS_ALL = frozenset({"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "400", "413"})
 """Refusals that one malformed request, or only their sum, may have caused."""
 
+DIVISIBLE_BYTES_MIN = 1 << 16
+"""A request as small as this is not cut for a next hop that finds it too large: no hop's limit is that low."""
+
 GATHER_REQUESTS = 64
 """With so many in the queue nobody waits for more."""
 
@@ -220,9 +223,24 @@ class Exporter:
         if isinstance(reply, Refused) and reply.code in _ONE_SPOILS_ALL and len(batch.requests) > 1:
             # We put them together, so none may suffer from another.
             for request in batch.requests:
-                self._settle(await self._send(request.signal, request.body), request.signal, request.items)
-            return
-        self._settle(reply, batch.signal, batch.items)
+                await self._deliver_one(request.signal, request.body, request.items)
+        elif len(batch.requests) == 1:
+            await self._end(reply, batch.signal, batch.requests[0].body, batch.items)
+        else:
+            self._settle(reply, batch.signal, batch.items)
+
+    async def _deliver_one(self, signal: Signal, body: bytes, items: int) -> None:
+        await self._end(await self._send(signal, body), signal, body, items)
+
+    async def _end(self, reply: Reply, signal: Signal, body: bytes, items: int) -> None:
+        """Count how a request ended; what the next hop finds too large goes again in halves, while it can be cut."""
+        if isinstance(reply, Refused) and reply.code == "413" and len(body) > DIVISIBLE_BYTES_MIN:
+            halves = divide(body, len(body) // 2)
+            if len(halves) > 1:
+                for half in halves:
+                    await self._deliver_one(signal, half, span_count(half) if signal is Signal.TRACES else 0)
+                return
+        self._settle(reply, signal, items)
 
     async def _deliver_in_portions(self, signal: Signal, body: bytes) -> None:
         for portion in divide(body, REQUEST_BYTES_MAX):
@@ -230,7 +248,7 @@ class Exporter:
             if len(portion) > REQUEST_BYTES_MAX:
                 self._lose("too_large", items, bytes=len(portion))
             else:
-                self._settle(await self._send(signal, portion), signal, items)
+                await self._deliver_one(signal, portion, items)
 
     async def _send(self, signal: Signal, body: bytes) -> Reply:
         """Send until there is an answer for good; what is `Deferred` even then is given up."""
