@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 
 
@@ -61,7 +61,11 @@ class Hosted:
         assert self._process.stdin is not None
         self._process.stdin.write(self._config())
         self._process.stdin.close()
-        running = self.until_said('"message":"running"', START_SECONDS)
+        try:
+            running = self.until_said('"message":"running"', START_SECONDS)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         self.grpc_port: int = running["grpc_port"]
         self.http_port: int = running["http_port"]
         return self

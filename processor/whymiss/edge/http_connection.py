@@ -59,7 +59,9 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Refuse what is no HTTP; aiohttp itself would repeat it in the answer, and call it a mistake of ours."""
-        del message
+        del message, request
+        if isinstance(exc, ConnectionError):
+            raise exc  # the client has left, and aiohttp waits for this to give up
         answer = MALFORMED
         if status == MALFORMED.status and isinstance(exc, HttpProcessingError | None):
             self._visit.refused(MALFORMED.reason)
@@ -70,7 +72,6 @@ class Connection(web.RequestHandler):
         body = status_body(answer.number, answer.message, retry_seconds=None, as_json=False)
         response = web.Response(status=answer.status, body=body, content_type="application/x-protobuf")
         response.force_close()
-        del request
         return response
 
     def busy(self) -> None:

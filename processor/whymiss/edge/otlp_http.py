@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from ..errors import Overloaded
 from ..redaction import Signal
 from ..wire.json_in import logs_from_json, metrics_from_json, traces_from_json
 from ..wire.json_out import export_response, status_body
 from . import answers
+from .http_bodies import LIMIT_KEY, Budget, Held
 from .http_connection import connections
 from .inflate import CODINGS, inflate
 from .listener import Listener
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 _SIGNALS = {path: signal for signal, path in PATHS.items()}
 _FROM_JSON = {Signal.TRACES: traces_from_json, Signal.METRICS: metrics_from_json, Signal.LOGS: logs_from_json}
-_LIMIT_KEY = "receivers.http.max_body_bytes"
-
-_BODY_SECONDS_MAX = 30.0
-"""How long one body may take to arrive: a client that trickles holds memory."""
 
 _BODIES_MAX = 4
 """How many bodies of the largest size may be in memory at once, over all connections."""
@@ -41,33 +37,6 @@ class _Refusal(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
         self.answer = answer
-
-
-class _Budget:
-    """Bytes of all bodies in memory."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_left = bytes_max
-
-
-class _Held:
-    """What one request has taken of the budget."""
-
-    def __init__(self, budget: _Budget) -> None:
-        self._budget = budget
-        self._bytes = 0
-
-    def take(self, size: int) -> None:
-        """Take a part, or raise `Overloaded` where too little is left."""
-        if size > self._budget.bytes_left:
-            raise Overloaded("too many large bodies at once", limit_key=_LIMIT_KEY)
-        self._budget.bytes_left -= size
-        self._bytes += size
-
-    def give_back(self) -> None:
-        """Give all of it back; the request is over."""
-        self._budget.bytes_left += self._bytes
-        self._bytes = 0
 
 
 class HttpReceiver:
@@ -84,7 +53,7 @@ class HttpReceiver:
     ) -> None:
         self._doorkeeper = doorkeeper
         self._bytes_max = settings.max_body_bytes
-        self._budget = _Budget(_BODIES_MAX * settings.max_body_bytes)
+        self._budget = Budget(_BODIES_MAX * settings.max_body_bytes)
         self._intake = intake
         self._grace_seconds = grace_seconds
         self._server, connection = connections(self._serve)
@@ -144,7 +113,7 @@ class HttpReceiver:
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in CODINGS:
             raise _Refusal(answers.WRONG_CODING)
-        held = _Held(self._budget)
+        held = Held(self._budget)
         try:
             body = await self._read(request, held)
             if coding != "identity" and body:
@@ -157,22 +126,22 @@ class HttpReceiver:
         content = export_response(accepted.rejected, accepted.message, as_json=as_json, signal=signal)
         return web.Response(body=content, content_type=_JSON if as_json else _PROTOBUF)
 
-    async def _read(self, request: web.BaseRequest, held: _Held) -> bytes:
+    async def _read(self, request: web.BaseRequest, held: Held) -> bytes:
         if (request.content_length or 0) > self._bytes_max:
-            raise _Refusal(answers.too_large(_LIMIT_KEY, self._bytes_max))
+            raise _Refusal(answers.too_large(LIMIT_KEY, self._bytes_max))
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         body = bytearray()
         try:
-            async with asyncio.timeout(_BODY_SECONDS_MAX):
+            async with held.arriving():
                 async for piece in request.content.iter_any():
                     self._grow(body, piece, held)
         except TimeoutError:
             raise _Refusal(answers.TOO_SLOW) from None
         return bytes(body)
 
-    async def _inflate(self, body: bytes, coding: str, held: _Held) -> bytes:
+    async def _inflate(self, body: bytes, coding: str, held: Held) -> bytes:
         plain = bytearray()
         turn = _YIELD_BYTES
         for piece in inflate(body, coding):
@@ -182,10 +151,10 @@ class HttpReceiver:
                 await asyncio.sleep(0)
         return bytes(plain)
 
-    def _grow(self, body: bytearray, piece: bytes, held: _Held) -> None:
+    def _grow(self, body: bytearray, piece: bytes, held: Held) -> None:
         """Add to a body while it is within the limit, and all bodies together within theirs."""
         if len(body) + len(piece) > self._bytes_max:
-            raise _Refusal(answers.too_large(_LIMIT_KEY, self._bytes_max))
+            raise _Refusal(answers.too_large(LIMIT_KEY, self._bytes_max))
         held.take(len(piece))
         body += piece
 
