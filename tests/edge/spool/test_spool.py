@@ -511,7 +511,7 @@ def test_a_real_file_system_may_become_read_only_and_writable_again(tmp_path: Pa
 
 async def try_in_vain(shed: Shed, *, dying: bool) -> list[bytes]:
     """One run that reads the backlog and fails on ``bad``; what it read."""
-    read = []
+    read, mark = [], b""
     async with shed.run(killed=dying) as spool:
         for record in await spool.backlog():
             read.append(record.body)
