@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from . import __version__
-from .config import Config, render
+from .config import Config, parse, render
 from .edge.config_file import read
 from .errors import BadInput, ConfigError
 
@@ -27,7 +27,7 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 def _read(file: Path | None, *, keys: bool = True) -> Config:
-    return Config.default() if file is None else read(file, os.environ, keys=keys)
+    return parse("", os.environ) if file is None else read(file, os.environ, keys=keys)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -177,7 +177,9 @@ def explain(file: Path, *, as_json: bool) -> None:
 @click.option("--keep", multiple=True, metavar="SECONDS", help="Drop blocks not used for so long.  [default: inf]")
 @click.option("--index-lag", multiple=True, metavar="SECONDS", help="How far a prefix router trails.  [default: 0]")
 @click.option("--block-size", type=click.IntRange(min=1), help="Tokens in one block.  [default: 512, of token ids 16]")
-@click.option("--format", "form", type=click.Choice(["blocks", "tokens"]), help="How TRACE is written, if not plain.")
+@click.option(
+    "--format", "form", type=click.Choice(["blocks", "tokens"]), help="What a line holds.  [default: as the first]"
+)
 @click.option("--time-unit", default="ms", show_default=True, type=click.Choice(["ms", "s"]), help="Of timestamps.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at work.  [default: one a core]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a fleet instead of a table.")

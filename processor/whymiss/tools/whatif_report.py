@@ -49,9 +49,12 @@ def print_report(trace: Trace, cells: Sequence[Cell], out: TextIO) -> None:
 
 def _heading(trace: Trace, cells: Sequence[Cell]) -> Iterator[str]:
     first = cells[0].outcome
-    requests = len(trace.asks)
-    tokens = sum(ask.prompt_tokens for ask in trace.asks)
-    yield f"{Path(trace.name).name}: {requests:,} requests, {amount(tokens)} prompt tokens, blocks of {trace.block_tokens} tokens"
+    tokens = amount(sum(ask.prompt_tokens for ask in trace.asks))
+    short = f", {trace.short:,} requests of less than one left out" if trace.short else ""
+    yield (
+        f"{Path(trace.name).name}: {len(trace.asks):,} requests, {tokens} prompt tokens, "
+        f"blocks of {trace.block_tokens} tokens{short}"
+    )
     fixed = [axis for axis in AXES if axis not in varied([cell.setup for cell in cells])]
     yield "every fleet: " + ", ".join(_said(axis, cells[0].setup) for axis in fixed if _tells(axis, cells[0].setup))
     new, ends = cells[0].new_tokens, first.unmatchable_tokens
