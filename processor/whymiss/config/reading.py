@@ -13,6 +13,7 @@ from msgspec import inspect
 
 from ..errors import ConfigError
 from . import units
+from .environment import exporter_of
 from .kinds import Secret
 from .kv_events import KvSourceConfig, check_distinct
 from .text import Listing, Mapped, Node, Scalar, at_line, below, read, read_node
@@ -26,8 +27,16 @@ _NO_NAME = (inspect.NoneType, inspect.BoolType)
 
 
 def parse(text: str, environ: Mapping[str, str]) -> Config:
-    """Read a configuration file's text; raises `ConfigError`, which names the key and, where one is to blame, the line."""
-    return msgspec.convert(_value(_SCHEMA, read(text, environ), ""), Config)
+    """Read a configuration file's text; raises `ConfigError`, which names the key and, where one is to blame, the line.
+
+    Where the text names no exporter, OpenTelemetry's standard variables may: see `environment`.
+    """
+    root = read(text, environ)
+    config = msgspec.convert(_value(_SCHEMA, root, ""), Config)
+    if isinstance(root.items.get("exporters"), Mapped):
+        return config
+    exporter = exporter_of(environ)
+    return config if exporter is None else msgspec.structs.replace(config, exporters={"default": exporter})
 
 
 def parse_sources(text: str, environ: Mapping[str, str]) -> tuple[KvSourceConfig, ...]:

@@ -36,8 +36,8 @@ class Config(Section, frozen=True, kw_only=True):
     receivers: ReceiversConfig = ReceiversConfig()
     """Where spans come in."""
     exporters: Mapping[str, ExporterConfig] = msgspec.field(default_factory=_collector_beside_us)
-    """Where they go, by a name of your choice; each gets everything. Default: ``default``, gRPC without TLS to
-    ``127.0.0.1:14317``. Not empty."""
+    """Where they go, by a name of your choice; each gets everything. Default: ``default``, as the variables
+    ``OTEL_EXPORTER_OTLP_*`` say where they name an endpoint, else gRPC without TLS to ``127.0.0.1:14317``. Not empty."""
     join: JoinConfig = JoinConfig()
     """How long the spans of one request are held for each other."""
     kv_events: KvEventsConfig = KvEventsConfig()
