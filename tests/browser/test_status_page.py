@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.chromium import Chromium, Theme
-from tests.edge.loops import looped
-from tests.edge.status.scene import HOSTILE, busy_service
+from tests.edge.status.scene import HOSTILE, busy_service, patient
 from whymiss.config import parse
 from whymiss.edge.service import Service
 
@@ -69,7 +68,7 @@ def keep(name: str, picture: bytes) -> None:
         Path(directory, f"{name}.png").write_bytes(picture)
 
 
-@looped
+@patient
 async def test_what_went_through_the_service_is_on_the_page() -> None:
     async with Chromium() as browser, busy_service() as service:
         await browser.open(address(service), width=1600)
@@ -97,7 +96,7 @@ async def test_what_went_through_the_service_is_on_the_page() -> None:
         assert await browser.evaluate("document.querySelectorAll('svg.timeline rect').length") > 1
 
 
-@looped
+@patient
 async def test_the_page_fits_every_window_and_can_be_read_in_both_themes() -> None:
     async with Chromium() as browser, busy_service() as service:
         for width in WIDTHS:
@@ -116,7 +115,7 @@ async def look(browser: Chromium, service: Service, width: int, theme: Theme) ->
     assert (max(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) < 64) is (theme == "dark")
 
 
-@looped
+@patient
 async def test_a_worker_with_a_hostile_name_is_a_row_and_nothing_else() -> None:
     async with Chromium() as browser, busy_service() as service:
         await browser.open(address(service), width=380)
@@ -127,7 +126,7 @@ async def test_a_worker_with_a_hostile_name_is_a_row_and_nothing_else() -> None:
         assert await browser.evaluate("document.querySelectorAll('img, script').length") == 0
 
 
-@looped
+@patient
 async def test_a_screen_reader_finds_landmarks_and_tables_in_a_narrow_window_too() -> None:
     async with Chromium() as browser, busy_service() as service:
         for width in (380, 1600):
@@ -140,7 +139,7 @@ async def test_a_screen_reader_finds_landmarks_and_tables_in_a_narrow_window_too
             assert any(role == "image" and name.startswith("Lookups in the last 15 min") for role, name in told)
 
 
-@looped
+@patient
 async def test_a_service_that_has_seen_nothing_says_so() -> None:
     text = """
 receivers: {grpc: {endpoint: null}, http: {endpoint: "127.0.0.1:0"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +14,16 @@ import zmq
 import zmq.asyncio
 
 from tests.edge.doors import post
+from tests.edge.loops import looped
 from tests.edge.sink import Sink
 from tests.edge.traffic import BODIES, traces
 from whymiss.config import Config, parse
 from whymiss.edge.service import Service
 from whymiss.redaction import Signal
 from whymiss.tools.recording import Recording
+
+patient = functools.partial(looped, seconds=120.0)
+"""For tests that start a browser, or wait for verdicts, on a machine that is busy with others."""
 
 RECORDING = Path(__file__).parents[2] / "captures" / "01-vanilla-sha256-bytes"
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -40,7 +45,7 @@ exporters:
     endpoint: "http://127.0.0.1:{dead}/{SECRETS[1]}"
     headers: {{authorization: "{SECRETS[2]}"}}
     retry: {{initial_seconds: 30}}
-join: {{hold_seconds: 1, linger_seconds: 0.2}}
+join: {{hold_seconds: 2, linger_seconds: 0.2}}
 kv_events: {{sources: [{{endpoint: "tcp://127.0.0.1:{events}"}}, {{endpoint: "tcp://127.0.0.1:{dead}"}}]}}
 workers: {{sole_source: vllm-replica-0}}
 redaction: {{digest_key: "{SECRETS[3]}"}}
@@ -66,7 +71,7 @@ async def busy_service() -> AsyncIterator[Service]:
                 await publisher.send_multipart(message.frames)
             await publisher.send_multipart([f"kv@{HOSTILE}@m".encode(), (0).to_bytes(8, "big"), _batch()])
             await _send(service, recording)
-            await sink.until_spans(sum(one.body.count(b"llm_request") for one in recording.otlp) + 3)
+            await sink.until_spans(sum(one.body.count(b"llm_request") for one in recording.otlp) + 3, within_seconds=60)
             yield service
 
 

@@ -13,10 +13,9 @@ import pytest
 
 from tests.edge.cores import PassingCore
 from tests.edge.doors import post
-from tests.edge.loops import looped
 from tests.edge.paces import HeldPace
 from tests.edge.sink import Sink
-from tests.edge.status.scene import RECORDING, SECRETS, busy_service
+from tests.edge.status.scene import RECORDING, SECRETS, busy_service, patient
 from tests.edge.test_service import config
 from tests.edge.traffic import traces
 from whymiss.config import Config
@@ -40,7 +39,7 @@ async def look(service: Service) -> Snapshot:
     return msgspec.json.decode(await get(service, "/status.json"), type=Snapshot)
 
 
-@looped
+@patient
 async def test_all_that_went_through_is_in_the_snapshot() -> None:
     async with busy_service() as service:
         seen = await look(service)
@@ -64,7 +63,7 @@ async def test_all_that_went_through_is_in_the_snapshot() -> None:
     assert (refused.transport, refused.signal, refused.reasons[0].name) == ("http", "traces", "bad_input")
 
 
-@looped
+@patient
 async def test_no_secret_no_hash_and_no_identity_is_on_the_page_or_in_its_twin() -> None:
     async with busy_service() as service:
         said = await get(service, "/status") + await get(service, "/status.json")
@@ -99,7 +98,7 @@ def raw_hashes(payload: bytes) -> set[bytes]:
     return {one for one in found if len(one) == 32}
 
 
-@looped
+@patient
 async def test_the_oldest_held_trace_has_its_age() -> None:
     async with Sink() as sink, Service(config(sink, more="join: {hold_seconds: 600}")) as service:
         for request in Recording(RECORDING).otlp:
@@ -111,7 +110,7 @@ async def test_the_oldest_held_trace_has_its_age() -> None:
         assert 0 <= hold.oldest_seconds < 30
 
 
-@looped
+@patient
 async def test_a_core_that_has_no_record_leaves_those_parts_empty() -> None:
     async with Sink() as sink, Service(config(sink), PassingCore()) as service:
         await post(service.http_port, "/v1/traces", traces(1))
@@ -119,7 +118,7 @@ async def test_a_core_that_has_no_record_leaves_those_parts_empty() -> None:
     assert (seen.streams, seen.hold.oldest_seconds, seen.spans.accepted.total) == ((), None, 1)
 
 
-@looped
+@patient
 async def test_the_spool_is_shown_where_there_is_one(tmp_path: Path) -> None:
     more = f"spool: {{directory: {tmp_path / 'spool'}, fsync: always, bytes_max: 90000000}}"
     async with Sink() as sink:
@@ -132,7 +131,7 @@ async def test_the_spool_is_shown_where_there_is_one(tmp_path: Path) -> None:
     assert 0 < spool.size_bytes < 1000
 
 
-@looped
+@patient
 async def test_a_page_that_is_switched_off_is_not_there() -> None:
     async with Sink() as sink:
         settings = config(sink)
@@ -145,7 +144,7 @@ async def test_a_page_that_is_switched_off_is_not_there() -> None:
             assert answer.status == 404
 
 
-@looped
+@patient
 async def test_the_recent_past_ends_where_its_steps_are_used_up() -> None:
     ours = Measures(dimensions=(), values_max=1, series_max=99, start_unix_nanos=1)
     pace = HeldPace()
