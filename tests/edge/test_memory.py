@@ -5,6 +5,7 @@ import re
 import tracemalloc
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 import grpc
@@ -26,7 +27,7 @@ from whymiss.edge.delivery import Deferred, Delivered, Refused, Reply
 from whymiss.edge.exporter import Exporter
 from whymiss.edge.fan_out import ITEM_BYTES, FanOut
 from whymiss.edge.intake import Intake
-from whymiss.edge.memory import STEP_BYTES, Limits, Memory, Residence, limits_of
+from whymiss.edge.memory import STEP_BYTES, Limits, Memory, Residence, container_bytes, limits_of
 from whymiss.edge.service import Service
 from whymiss.errors import Overloaded
 from whymiss.pipeline import Pipeline
@@ -325,6 +326,32 @@ exporters: {{a: {{endpoint: "a:1", queue_bytes_max: {queue}}}, b: {{endpoint: "b
     else:
         assert limits.resident is not None
         assert limits.hard <= limits.resident < container
+        assert limits.ledger <= limits.resident // 3
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/\n", {"memory.max": "1000\n"}, 1000),
+        ("0::/\n", {"memory.max": "max\n"}, None),
+        ("0::/a.slice/b.service\n", {"a.slice/b.service/memory.max": "2000", "a.slice/memory.max": "1500"}, 1500),
+        ("0::/of/the/host\n", {"memory.max": "3000"}, 3000),
+        ("5:cpu:/\n4:memory,x:/c\n0::/\n", {"memory/c/memory.limit_in_bytes": "4000"}, 4000),
+        ("4:memory:/c\n", {"memory/memory.limit_in_bytes": str((1 << 63) - 4096)}, None),
+        (None, {}, None),
+    ],
+)
+def test_the_lowest_limit_of_the_own_cgroup_and_those_above_is_the_containers(
+    groups: str | None, files: dict[str, str], limit: int | None, tmp_path: Path
+) -> None:
+    if groups is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups, encoding="utf-8")
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="ascii")
+    assert container_bytes(tmp_path) == limit
 
 
 def test_limits_in_the_file_are_the_limits() -> None:
@@ -367,7 +394,7 @@ async def held_by(port: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("more", ["", "spool: {directory: '%s', bytes_max: 256MiB, fsync: never}"])
-def test_a_dead_next_hop_costs_bounded_memory_then_refusals_and_then_nothing(more: str, tmp_path: object) -> None:
+def test_a_dead_next_hop_costs_bounded_memory_then_refusals_and_then_nothing(more: str, tmp_path: Path) -> None:
     @looped
     async def scenario() -> None:
         async with Sink() as sink, Service(flooded(sink, more and more % tmp_path)) as service:

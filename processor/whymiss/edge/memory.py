@@ -46,7 +46,6 @@ TRIM_SECONDS: Final = 10.0
 _FLOOR_SHARE: Final = 16
 """Below a sixteenth of the resident limit what is held is not what fills the memory."""
 
-_CGROUPS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _UNLIMITED_BYTES: Final = 1 << 60
 """From here on a cgroup's number means that it has no limit."""
 
@@ -79,18 +78,37 @@ def limits_of(config: Config, container_bytes: int | None) -> Limits:
             hard = min(hard, resident * 2 // 3)
     soft = settings.soft_limit_bytes
     if soft is None or soft > hard:
-        soft = hard - max(0, hard - ledger - remembered) // 5
+        record = min(ledger + remembered, (ledger + hard) // 2)
+        soft = hard - (hard - record) // 5
     return Limits(ledger, soft, hard, resident)
 
 
-def container_bytes() -> int | None:
-    """The memory limit of this container (Linux cgroup v2 or v1), or ``None``."""
-    for path in _CGROUPS:
+def container_bytes(root: Path = Path("/")) -> int | None:
+    """The memory limit of this container or service: the lowest of its cgroup and those above, or ``None``."""
+    limits = []
+    for path in _limit_files(root):
         with contextlib.suppress(OSError, ValueError):
-            found = int(Path(path).read_text(encoding="ascii"))
-            if found < _UNLIMITED_BYTES:
-                return found
-    return None
+            limits.append(int(path.read_text(encoding="ascii")))
+    return min((limit for limit in limits if limit < _UNLIMITED_BYTES), default=None)
+
+
+def _limit_files(root: Path) -> Iterator[Path]:
+    """Where Linux (cgroup v2, and v1) keeps the limits; not all of these exist."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if not controllers:
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # Within a container the place may be the host's, and then only the top is there.
+        here = top / place.lstrip("/")
+        yield from (folder / name for folder in (here, *here.parents) if folder.is_relative_to(top))
 
 
 class Residence:
