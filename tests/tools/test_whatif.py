@@ -290,3 +290,15 @@ def test_published_figures_come_out_of_the_tool(key: str, index: int, capsys: py
     for row in found["causes"]:
         first_miss[label_of(Why(Cause(row["cause"]), row["reason"]))] += row["lookups"]
     assert (found["hit_tokens"], first_miss) == (wanted["hit_blocks"] * 512, wanted["first_miss"])
+
+
+def test_the_readmes_example_is_what_the_tool_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = present(FILES["mooncake_conversation"])
+    _, _, example = README.read_text(encoding="utf-8").partition("$ whymiss whatif ")
+    command, _, rest = example.partition("\n")
+    name, *arguments = command.split()
+    plot = tmp_path / arguments.pop()
+    lines = printed(capsys, str(path), *arguments, str(plot)).splitlines()
+    assert path.name == name
+    assert [line.rstrip() for line in lines] == rest.partition("\n```")[0].splitlines()
+    assert plot.read_text(encoding="utf-8") == (README.parent / "docs" / "whatif.svg").read_text(encoding="utf-8")
