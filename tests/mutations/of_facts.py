@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 PROMISES = guards(
     "evidence/promises.py",
-    "tests/evidence tests/cases tests/recordings",
+    "tests/evidence tests/cases",
     ("promise-lost", "a missing promise was lost where routers promise",
      "missing = Reason.PARTIAL_TRACE if expected else Reason.NONE",
      "missing = Reason.NONE"),
@@ -66,7 +66,7 @@ PROMISES = guards(
 
 FACTS = guards(
     "evidence/facts.py",
-    "tests/evidence tests/cases tests/recordings",
+    "tests/evidence tests/cases",
     ("facts-lookup-lost", "a lost lookup span",
      "lookup_gap=lost if lookup is None and self._expects(Companion.LOOKUP, request, worker) else Reason.NONE",
      "lookup_gap=Reason.NONE"),
@@ -110,7 +110,7 @@ FACTS = guards(
 
 RECORD = guards(
     "evidence/record.py",
-    "tests/evidence tests/cases tests/recordings",
+    "tests/evidence tests/cases",
     ("gap-ambiguous", "ambiguous copies behind the leading blocks",
      "            return Reason.AMBIGUOUS_COPIES\n        case Residency.UNKNOWN:",
      "            return Reason.NONE\n        case Residency.UNKNOWN:"),
@@ -130,8 +130,8 @@ RECORD = guards(
      "        if coverage.holes:\n            return coverage.holes[0].reason\n",
      ""),
     ("history-short", "a record that begins inside the window",
-     "            return Reason.HISTORY_SHORT\n        return Reason.NONE",
-     "            pass\n        return Reason.NONE"),
+     "            return Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT\n",
+     "            pass\n"),
     ("history-birth", "a record from birth is whole however short",
      "if not coverage.from_birth and coverage.begins_unix_nanos > begin:",
      "if coverage.begins_unix_nanos > begin:"),
@@ -211,7 +211,7 @@ RECORD = guards(
 
 WORKERS = guards(
     "evidence/workers.py",
-    "tests/evidence tests/cases tests/recordings",
+    "tests/evidence tests/cases",
     ("workers-none", "no name, no worker",
      "            return Resolved(gap=Reason.NO_WORKER if streams else Reason.NO_EVENT_SOURCE)\n",
      '            worker = streams[0].worker if streams else ""\n'),

@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 READING = guards(
     "evidence/reading.py",
-    "tests/evidence tests/cases tests/recordings",
+    "tests/evidence tests/cases",
     ("direct-cached-needed", "a lookup without a count gives no reading",
      "if lookup is not None and lookup.cached_tokens is not None:",
      "if lookup is not None:"),
@@ -87,8 +87,11 @@ READING = guards(
      "        if coverage.holes:\n            return _Seen(gap=coverage.holes[0].reason)\n",
      ""),
     ("stream-begins", "a record that begins after the prefill",
-     "        if coverage.begins_unix_nanos > begin and not coverage.from_birth:\n            return _Seen(gap=Reason.HISTORY_SHORT)\n        blocks",
-     "        blocks"),
+     "            return _Seen(gap=Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT)\n",
+     "            pass\n"),
+    ("stream-expired", "what left the window is another reason than what never came",
+     "Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT",
+     "Reason.HISTORY_SHORT"),
     ("stream-birth", "a record from birth is whole however short",
      "if coverage.begins_unix_nanos > begin and not coverage.from_birth:",
      "if coverage.begins_unix_nanos > begin:"),

@@ -5,20 +5,15 @@ from __future__ import annotations
 from .mutation import guards
 
 # fmt: off
-TABLE = guards(
-    "attribution/table.py",
-    "tests/attribution",
-    ("table-order", "a fleet that still holds the block lost nothing to capacity",
-     '    Row(Cause.ROUTING_MISS, Owner.ROUTING, "Another worker held the block at the lookup.", rows.routing_miss),\n    Row(Cause.EVICTED, Owner.PLATFORM, "This worker had held the block and lost it before the lookup.", rows.evicted),\n',
-     '    Row(Cause.EVICTED, Owner.PLATFORM, "This worker had held the block and lost it before the lookup.", rows.evicted),\n    Row(Cause.ROUTING_MISS, Owner.ROUTING, "Another worker held the block at the lookup.", rows.routing_miss),\n'),
-    ("table-owner", "isolation is for security to judge",
-     "        Cause.EXTRA_KEY_MISMATCH,\n        Owner.SECURITY,",
-     "        Cause.EXTRA_KEY_MISMATCH,\n        Owner.PLATFORM,"),
-)
-
 VERDICT = guards(
     "attribution/verdict.py",
     "tests/attribution/test_table.py tests/attribution tests/cases",
+    ("decide-order", "the nearest fix that would have sufficed is the cause",
+     "    for row in TABLE:\n",
+     "    for row in TABLE[::-1]:\n"),
+    ("decide-owner", "a cause has its own owner",
+     "        owner=row.owner,\n",
+     "        owner=Owner.PLATFORM,\n"),
     ("decide-gap", "rows from 9 on need the first missed block",
      "        if facts.gap and row.cause is Cause.LOOKUP_FAILURE:\n",
      "        if False:\n"),

@@ -1,33 +1,27 @@
 """Take out one guard at a time, and see whether a test notices: ``python tests/mutations/run.py``.
 
-Exit code 1 when a mutation survives its tests, no longer applies or cannot be judged.
+The tests are collected once. For each mutation a child is forked that gives the functions of one module their
+mutated code and runs the mutation's tests up to the first that fails. Exit code 1 when a mutation survives
+its tests, no longer applies or cannot be judged.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import os
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from multiprocessing import get_context
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.mutations.copies import Copy
 from tests.mutations.listed import MUTATIONS
 from tests.mutations.mutation import Mutation
-
-SECONDS_MAX = 600.0
-"""A run that takes longer is no answer: a guard less must make a test fail, not hang."""
-
-PASSED, FAILED = 0, 1
-"""Pytest's exit codes; any other says that the tests did not run, which proves nothing about a guard."""
-
-_FIRST_FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+from tests.mutations.trial import EVERYTHING, Ended, Trials, collected
 
 
 class Outcome(NamedTuple):
@@ -39,45 +33,27 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def judge(copy: Copy, mutation: Mutation) -> Outcome:
-    """Run the tests of one mutation."""
-    try:
-        with copy.without(mutation):
-            ran = copy.test(mutation.tests.split(), SECONDS_MAX, "-x")
-    except ValueError as problem:
-        return Outcome(mutation, "broken", str(problem), 0.0)
-    except TimeoutError:
-        return Outcome(mutation, "broken", "its tests do not end", SECONDS_MAX)
-    failed = _FIRST_FAILED.search(ran.said)
-    if ran.code == FAILED and failed is not None:
-        return Outcome(mutation, "killed", failed[1], ran.seconds)
-    if ran.code == PASSED:
-        return Outcome(mutation, "survived", mutation.tests, ran.seconds)
-    return Outcome(mutation, "broken", ran.said.strip().rpartition("\n")[2], ran.seconds)
+def outcomes(trials: Trials, mutations: Sequence[Mutation], jobs: int) -> Iterator[Outcome]:
+    """Try all, several at a time."""
+    waiting = list(reversed(mutations))
+    running = 0
+    while waiting or running:
+        while waiting and running < jobs:
+            trials.begin(waiting.pop())
+            running += 1
+        ended = trials.wait()
+        running -= 1
+        yield Outcome(ended.mutation, *_read(ended), ended.seconds)
 
 
-_copies: list[Copy] = []
-
-
-def _begin(folder: str) -> None:
-    _copies.append(Copy(Path(tempfile.mkdtemp(dir=folder))))
-
-
-def _judge(mutation: Mutation) -> Outcome:
-    return judge(_copies[0], mutation)
-
-
-def judged(mutations: Sequence[Mutation], jobs: int, folder: Path) -> Iterator[Outcome]:
-    """Judge all, several at a time, each job on a copy of its own; outcomes in the order of the list."""
-    with get_context("fork").Pool(jobs, _begin, (str(folder),)) as pool:
-        yield from pool.imap(_judge, mutations)
-
-
-def unmutated(mutations: Sequence[Mutation], folder: Path) -> str | None:
-    """What is said of tests that fail with all guards in place, for they notice nothing; or ``None``."""
-    selection = dict.fromkeys(part for mutation in mutations for part in mutation.tests.split())
-    ran = Copy(folder / "whole").test(selection, 2 * SECONDS_MAX)
-    return None if ran.code == PASSED else ran.said[-2000:]
+def _read(ended: Ended) -> tuple[str, str]:
+    if ended.code == 0:
+        return "survived", ended.mutation.tests
+    if ended.code == 1:
+        return "killed", ended.said
+    if ended.code == -signal.SIGALRM:
+        return "broken", "its tests do not end"
+    return "broken", ended.said or f"exit code {ended.code}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -92,32 +68,52 @@ def main(arguments: Sequence[str]) -> int:
         chosen = [one._replace(tests=options.tests) for one in chosen]
     if not chosen:
         parser.error(f"no mutation is called {options.only}")
-    began = time.monotonic()
-    outcomes: list[Outcome] = []
+    selection = dict.fromkeys(part for mutation in chosen for part in mutation.tests.split())
+    code = 1
+
+    def judge(trials: Trials) -> None:
+        nonlocal code
+        code = _judge(trials, chosen, options.jobs)
+
     with tempfile.TemporaryDirectory() as folder:
-        problem = unmutated(chosen, Path(folder))
-        if problem is not None:
-            print(f"{problem}\nthese tests fail with every guard in place", file=sys.stderr)
-            return 1
-        for outcome in judged(chosen, options.jobs, Path(folder)):
-            outcomes.append(outcome)
-            number, name = f"{len(outcomes):>3}/{len(chosen)}", outcome.mutation.name
-            print(f"{number} {outcome.verdict:<8} {outcome.seconds:5.1f} s  {name:<28} {outcome.detail}", flush=True)
-    return report(outcomes, time.monotonic() - began)
+        # Examples that fail against a mutation are none to try first against the product.
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
+        ran = collected(selection, judge)
+    return code if ran == 0 else 1
 
 
-def report(outcomes: Sequence[Outcome], seconds: float) -> int:
+def _judge(trials: Trials, chosen: Sequence[Mutation], jobs: int) -> int:
+    began = time.monotonic()
+    trials.begin(EVERYTHING)
+    whole = trials.wait()
+    if whole.code != 0:
+        print(f"fails with every guard in place: {whole.said}", file=sys.stderr)
+        return 1
+    print(f"{trials.count} tests pass with every guard in place; {whole.seconds:.0f} s", flush=True)
+    found: list[Outcome] = []
+    for outcome in outcomes(trials, chosen, jobs):
+        found.append(outcome)
+        number, name = f"{len(found):>3}/{len(chosen)}", outcome.mutation.name
+        print(f"{number} {outcome.verdict:<8} {outcome.seconds:5.1f} s  {name:<28} {outcome.detail}", flush=True)
+    return report(found, time.monotonic() - began)
+
+
+def report(found: Sequence[Outcome], seconds: float) -> int:
     """A line a file, and what is left to do."""
     print(f"\n{'file':<36}{'guards':>8}{'killed':>8}{'left':>6}")
-    for file in dict.fromkeys(outcome.mutation.file for outcome in outcomes):
-        verdicts = [outcome.verdict for outcome in outcomes if outcome.mutation.file == file]
+    for file in _unique(outcome.mutation.file for outcome in found):
+        verdicts = [outcome.verdict for outcome in found if outcome.mutation.file == file]
         killed = verdicts.count("killed")
         print(f"{file:<36}{len(verdicts):>8}{killed:>8}{len(verdicts) - killed:>6}")
-    left = [outcome for outcome in outcomes if outcome.verdict != "killed"]
+    left = [outcome for outcome in found if outcome.verdict != "killed"]
     for outcome in left:
         print(f"{outcome.verdict}: {outcome.mutation.name} ({outcome.mutation.why}): {outcome.detail}")
-    print(f"{len(outcomes) - len(left)} of {len(outcomes)} guards are watched by a test; {seconds:.0f} s")
+    print(f"{len(found) - len(left)} of {len(found)} guards are watched by a test; {seconds:.0f} s")
     return 1 if left else 0
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))
 
 
 if __name__ == "__main__":
