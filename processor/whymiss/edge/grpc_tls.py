@@ -26,8 +26,8 @@ class TlsFront:
         self, endpoint: str, context: ssl.SSLContext, refused: Callable[[str], None], *, connections_max: int
     ) -> None:
         context.set_alpn_protocols(["h2"])
-        self._directory = Path(tempfile.mkdtemp(prefix="whymiss-"))
-        self._path = self._directory / "grpc"
+        self.directory = Path(tempfile.mkdtemp(prefix="whymiss-"))
+        self._path = self.directory / "grpc"
         self._listener = Listener(
             endpoint,
             lambda visit: _Outer(visit, self._path),
@@ -57,7 +57,7 @@ class TlsFront:
     async def close(self) -> None:
         """End all connections, and forget the socket."""
         await self._listener.hang_up()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class _Half(asyncio.Protocol):

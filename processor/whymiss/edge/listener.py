@@ -94,13 +94,13 @@ class Visit:
             self._task.cancel()
 
     async def _open(self, sock: socket.socket) -> None:
-        loop, context = asyncio.get_running_loop(), self._listener.context
+        loop = asyncio.get_running_loop()
         try:
             self._transport, _ = await loop.connect_accepted_socket(
                 lambda: self._listener.factory(self),
                 sock,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS_MAX,
+                ssl=self._listener.context,
+                ssl_handshake_timeout=self._listener.handshake_seconds_max,
             )
         except OSError as error:
             self.left()
@@ -134,7 +134,7 @@ class Listener:
     of each refusal.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is by keyword is a limit or has a default
         self,
         endpoint: str,
         factory: Callable[[Visit], asyncio.Protocol],
@@ -142,7 +142,9 @@ class Listener:
         *,
         connections_max: int,
         context: ssl.SSLContext | None = None,
+        handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
+        self.handshake_seconds_max = None if context is None else handshake_seconds_max
         self._address = urlsplit(f"//{endpoint}")
         self._connections_max = connections_max
         self._sockets: list[socket.socket] = []

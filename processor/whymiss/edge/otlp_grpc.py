@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import grpc
@@ -146,4 +147,7 @@ async def _refuse(context: Context, answer: Answer) -> NoReturn:
     trailers = [("grpc-status-details-bin", status_details_bytes(answer.number, answer.message, answer.retry_seconds))]
     if answer.retry_seconds is not None:
         trailers.append(("google.rpc.retryinfo-bin", retry_delay_bytes(answer.retry_seconds)))
-    await context.abort(answer.code, answer.message, tuple(trailers))
+    try:
+        await context.abort(answer.code, answer.message, tuple(trailers))
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None  # the client has left; gRPC would log it as a mistake of ours
