@@ -93,6 +93,7 @@ class Hop:
     sent: dict[int, float] = field(default_factory=dict)
     delays: deque[float] = field(default_factory=deque)
     count: int = 0
+    twice: int = 0
 
     async def take(self, request: web.Request) -> web.Response:
         message = ExportTraceServiceRequest.FromString(await request.read())
@@ -102,8 +103,15 @@ class Hop:
                 self.count += len(scope.spans)
                 for span in scope.spans:
                     if span.name == "llm_request":
-                        self.delays.append(now - self.sent.pop(int.from_bytes(span.span_id, "big") - 1))
+                        self._note(int.from_bytes(span.span_id, "big") - 1, now)
         return web.Response(content_type="application/x-protobuf")
+
+    def _note(self, number: int, now: float) -> None:
+        sent = self.sent.pop(number, None)
+        if sent is None:
+            self.twice += 1  # an answer of ours that came too late
+        else:
+            self.delays.append(now - sent)
 
 
 @dataclass
@@ -148,7 +156,7 @@ class Row:
     minutes: float
     resident_mib: float
     held_mib: float
-    ledger_mib: float
+    record_mib: float
     processor: float
     lookups: float
     spans: float
@@ -173,7 +181,7 @@ async def row(load: Load, begun: float, last: dict[str, float]) -> Row:
         minutes=seconds / 60,
         resident_mib=load.service.resident_mib(),
         held_mib=sum(found[f"whymiss_memory_held_bytes{{{part}}}"] for part in ("receiving", "join", "queue")) / 2**20,
-        ledger_mib=found["whymiss_memory_held_bytes{record}"] / 2**20,
+        record_mib=found["whymiss_memory_held_bytes{record}"] / 2**20,
         processor=100 * rate("processor"),
         lookups=lookups,
         spans=rate("spans"),
@@ -183,7 +191,7 @@ async def row(load: Load, begun: float, last: dict[str, float]) -> Row:
     )
     last.update(found)
     print(
-        f"{made.minutes:6.2f} {made.resident_mib:8.1f} {made.held_mib:8.2f} {made.ledger_mib:10.1f} {made.processor:5.1f} "
+        f"{made.minutes:6.2f} {made.resident_mib:8.1f} {made.held_mib:8.2f} {made.record_mib:10.1f} {made.processor:5.1f} "
         f"{made.lookups:9.1f} {made.spans:7.1f} {made.kv_lag_ms:10.1f} {made.delay_seconds:11.2f} {made.unknown:9.1f}",
         flush=True,
     )
@@ -225,7 +233,7 @@ join: {{hold_seconds: 2, linger_seconds: 1, remembered_seconds: {max(5.0, min(60
         load = Load(service, publisher, hop, per_second)
         begun = time.monotonic()
         sending = asyncio.create_task(load.run())
-        print("   min  rss MiB held MiB ledger MiB cpu % lookups/s spans/s kv lag ms p99 delay s unknown %")
+        print("   min  rss MiB held MiB record MiB cpu % lookups/s spans/s kv lag ms p99 delay s unknown %")
         while time.monotonic() - begun < minutes * 60:
             await asyncio.sleep(step)
             rows.append(await row(load, begun, last))
@@ -241,7 +249,7 @@ def show(rows: list[Row], load: Load) -> None:
     times = [one.minutes for one in judged]
     for name, unit in (
         ("resident_mib", "MiB"),
-        ("ledger_mib", "MiB"),
+        ("record_mib", "MiB"),
         ("kv_lag_ms", "ms"),
         ("delay_seconds", "s"),
         ("lookups", "/s"),
@@ -252,7 +260,7 @@ def show(rows: list[Row], load: Load) -> None:
             f"slope {60 * slope(times, values):+,.2f} {unit} an hour"
         )
     print(
-        f"{load.sent} lookups sent ({load.sent / rows[-1].minutes / 60:.1f}/s), {load.refused * BATCH} refused, {len(load.hop.sent)} did not come out"
+        f"{load.sent} lookups sent ({load.sent / rows[-1].minutes / 60:.1f}/s), {load.refused * BATCH} refused, {len(load.hop.sent)} did not come out, {load.hop.twice} came twice"
     )
     assert not load.hop.sent, "every lookup comes out"
 
