@@ -122,3 +122,19 @@ async def test_without_a_path_nothing_is_kept() -> None:
             await until(lambda: events_of(service) == 1)
         async with running(GrpcSink(), more=more) as service:
             assert pipeline_of(service).ledger.streams() == []
+
+
+@looped
+async def test_two_processes_do_not_write_one_checkpoint(tmp_path: Path) -> None:
+    async with Publisher() as publisher:
+        more = settings(tmp_path / "ledger", publisher)
+        async with running(GrpcSink(), more=more) as service:
+            await publisher.subscribed()
+            await publisher.until_asked()
+            await say(publisher, 1)
+            await until(lambda: events_of(service) == 1)
+            with pytest.raises(BlockingIOError):
+                async with running(GrpcSink(), more=more):
+                    pass
+        async with running(GrpcSink(), more=more) as service:
+            assert states(service, 1) == [Residency.RESIDENT]

@@ -71,8 +71,8 @@ class LedgerConfig(Section, frozen=True, kw_only=True):
     token_digests: bool = True
     """Whether keyed digests of token ids are kept. Default true; false ends the causes that compare tokens."""
     checkpoint_path: str | None = None
-    """File in which the record survives a restart; the key of its digests is kept beside it, in ``<path>.key``. Only
-    this user can read them. Default null: a restart begins with an empty record."""
+    """File of its own for each process, in which the record survives a restart; the key of its digests is kept beside it,
+    in ``<path>.key``. Only this user can read them. Default null: a restart begins with an empty record."""
     checkpoint_seconds: SecondsAboveZero = 60.0
     """How often that file is written, in seconds. Default 60; not zero. What was said since then is asked for again."""
 

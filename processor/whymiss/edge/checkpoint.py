@@ -8,6 +8,7 @@ a prompt against the digests, so leave the key out of backups of the other file.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import mmap
 import os
 import secrets
@@ -35,6 +36,7 @@ class CheckpointFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._key_path = path.with_name(path.name + ".key")
+        self._lock: int | None = None
 
     def key(self) -> bytes:
         """The key of the digests; made where there is none yet.
@@ -52,6 +54,26 @@ class CheckpointFile:
         if len(key) != KEY_BYTES:
             raise BadInput(f"{self._key_path}: not a key of {KEY_BYTES} bytes")
         return key
+
+    def take(self) -> None:
+        """Keep other processes from it until ``let_go``; what two of them wrote would be neither's record.
+
+        Raises:
+            BlockingIOError: another process has it.
+        """
+        lock = os.open(self._key_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def let_go(self) -> None:
+        """Let another process have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def resume(self, ledger: Ledger, now: float) -> int:
         """Read the checkpoint into an empty ledger; returns how many streams it follows again.

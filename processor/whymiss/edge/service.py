@@ -187,6 +187,8 @@ class Service:
         if self._checkpoint is None:
             return
         ledger = self._pipeline.ledger
+        self._checkpoint.take()
+        stack.callback(self._checkpoint.let_go)
         self._checkpoint.resume(ledger, time.monotonic())
         checkpoints = Checkpoints(self._checkpoint, ledger, self._config.ledger.checkpoint_seconds)
         stack.callback(checkpoints.stop)
