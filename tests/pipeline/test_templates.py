@@ -226,6 +226,8 @@ def test_a_lookup_from_before_a_reference_is_not_held_to_what_was_not_seen() -> 
     show(templates, GOOD[:48])
     assert templates.compare(asked(OTHER, 3, position=4)) is None
     assert templates.compare(asked(OTHER, 3, position=5)) is not None
+    templates.adopt([reference(TURN[:48], version="8"), reference()], SECRET.encode(), {STREAM: 9}, "begun")
+    assert templates.compare(asked(OTHER, 3, position=5)) is not None
 
 
 @pytest.mark.parametrize(("model", "held"), [("m", True), (None, True), ("another", False)])

@@ -28,17 +28,21 @@ class LearnedTemplates:
 
     def __init__(self, digester: Digester) -> None:
         self._digester = digester
-        self._references: Sequence[Reference] = ()
+        self._references: Mapping[Reference, Mapping[StreamId, int]] = {}
         self._key = b""
         self._scope: Scope = "begun"
-        self._begun: Mapping[StreamId, int] = {}
         self._wanted: dict[int, set[str]] = {}
         self._sought: dict[int, int] = {}
         self.learned = digester.translated
 
     def adopt(self, references: Sequence[Reference], key: bytes, ends: Mapping[StreamId, int], scope: Scope) -> None:
-        """Compare with these from now on; ``ends`` is how many events each stream has had."""
-        self._references, self._key, self._begun, self._scope = references, key, ends, scope
+        """Compare with these from now on; ``ends`` is how many events each stream has had.
+
+        One that stays is known for as long as it was.
+        """
+        known_since = self._references if key == self._key else {}
+        self._references = {one: known_since.get(one, ends) for one in references}
+        self._key, self._scope = key, scope
         self._wanted, self._sought = {}, {}
         for one in references:
             self._wanted.setdefault(one.block_size, set()).update(one.own)
@@ -66,16 +70,18 @@ class LearnedTemplates:
 
     def compare(self, prompt: Prompt) -> Likeness | None:
         """Compare a prompt; where one template has its tokens, those of others do not matter."""
-        found = [one for reference in self._references if (one := self._compare(reference, prompt)) is not None]
+        found = [one for reference in self._references if (one := self._like(reference, prompt)) is not None]
         return min(found, key=lambda one: (one.differs, -(one.again or 0)), default=None)
 
-    def _compare(self, reference: Reference, prompt: Prompt) -> Likeness | None:
+    def _like(self, reference: Reference, prompt: Prompt) -> Likeness | None:
         block = prompt.block
         if not self._is_held(reference, prompt) or block.tokens is None:
             return None
         expected = self.learned.get(reference.own[block.depth])
         # A block that is stored after the reference was taken up is known to be another one where it was not learned.
-        if expected is None and (not block.depth or prompt.position < self._begun.get(prompt.stream, 0)):
+        if expected is None and (
+            not block.depth or prompt.position < self._references[reference].get(prompt.stream, 0)
+        ):
             return None
         if expected == block.tokens:
             return Likeness(version=reference.version, differs=False)
