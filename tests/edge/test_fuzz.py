@@ -11,7 +11,6 @@ import re
 import socket
 import zlib
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import grpc
@@ -71,26 +70,27 @@ def _identity(raw: bytes) -> bytes:
     return ids.get(0x0A, b"") + b"/" + ids.get(0x12, b"")
 
 
-@dataclass
 class Siege:
     """A service, what stands behind it, and what it has acknowledged."""
 
-    service: Hosted
-    sink: ThreadedSink
-    publisher: zmq.Socket[bytes]
-    bound_port: int
-    acknowledged: dict[Signal, set[bytes]] = field(default_factory=lambda: {signal: set() for signal in Signal})
-
-    def __repr__(self) -> str:
-        return "a siege"  # a failing example is to be read, and this is not what it is about
-
-    def __post_init__(self) -> None:
-        self.web = http.client.HTTPConnection("127.0.0.1", self.service.http_port, timeout=PATIENCE_SECONDS)
-        self.channel = grpc.insecure_channel(
-            f"127.0.0.1:{self.service.grpc_port}", options=[("grpc.enable_retries", 0)]
-        )
+    def __init__(self, service: Hosted, sink: ThreadedSink, publisher: zmq.Socket[bytes], bound_port: int) -> None:
+        self.service = service
+        self.sink = sink
+        self.publisher = publisher
+        self.bound_port = bound_port
+        self.acknowledged: dict[Signal, set[bytes]] = {signal: set() for signal in Signal}
+        self.web = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=PATIENCE_SECONDS)
+        options = [("grpc.enable_retries", 0)]
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{service.grpc_port}", options=options)
 
     def post(self, path: str, body: bytes, headers: dict[str, str], method: str = "POST") -> int:
+        try:
+            return self._post(path, body, headers, method)
+        except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
+            # What was refused unread costs the connection, and a client comes again.
+            return self._post(path, body, headers, method)
+
+    def _post(self, path: str, body: bytes, headers: dict[str, str], method: str) -> int:
         try:
             self.web.request(method, path, body, headers)
             with closing(self.web.getresponse()) as answer:
@@ -249,7 +249,7 @@ def test_pushed_batches_are_answered_by_the_contract(
     assert code in CODES
 
 
-@settings(max_examples=settings.default.max_examples // 4)  # to know that a message was taken is what takes time
+@settings(max_examples=max(10, settings().max_examples // 20))  # to know that a message was taken is what takes time
 @given(st.lists(kv_frames(), min_size=1, max_size=20))
 def test_messages_of_a_publisher_never_stop_the_next(siege: Siege, messages: list[list[bytes]]) -> None:
     for frames in messages:
@@ -275,7 +275,7 @@ _CHUNKED = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r
 @given(broken(st.sampled_from((_HEAD, _CHUNKED))) | st.binary(max_size=300))
 def test_whatever_an_http_connection_says_is_answered_or_closed(siege: Siege, said: bytes) -> None:
     answer = _converse(siege.service.http_port, said)
-    status = re.match(rb"HTTP/1\.[01] (\d{3}) ", answer)
+    status = re.match(rb"HTTP/\d\.\d (\d{3}) ", answer)
     assert answer == b"" or (status is not None and int(status[1]) in STATUSES | {404})
     assert CANARY.encode() not in answer
 

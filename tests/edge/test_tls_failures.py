@@ -8,6 +8,7 @@ import ssl
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -123,6 +124,10 @@ def refused(service: Service, reason: str) -> dict[str, float]:
     return {door: counted(service.measures, name, transport=door, reason=reason) for door in ("grpc", "http")}
 
 
+def _is_counted(service: Service, reason: str, door: str) -> bool:
+    return refused(service, reason)[door] > 0
+
+
 async def expect(service: Service, *reasons: str) -> None:
     """Both doors count it, and by no other name."""
 
@@ -161,7 +166,7 @@ def test_who_does_not_trust_us_is_counted(papers: Papers) -> None:
             for door, port in (("grpc", service.grpc_port), ("http", service.http_port)):
                 with pytest.raises(ssl.SSLCertVerificationError):
                     await asyncio.to_thread(shake, port, distrustful)
-                await until(lambda door=door: refused(service, "we_are_not_trusted")[door] > 0)
+                await until(partial(_is_counted, service, "we_are_not_trusted", door))
 
     scene()
 
@@ -181,11 +186,11 @@ def test_our_own_expired_certificate_is_counted_as_clients_refuse_it(papers: Pap
     [("nobody", "no_certificate"), ("stranger", "certificate_authority"), ("expired", "certificate_expired")],
 )
 def test_a_client_without_a_valid_certificate_is_refused_by_name(papers: Papers, who: str, reason: str) -> None:
-    pair = {
-        "nobody": lambda: None,
-        "stranger": lambda: papers.pair("stranger", by=papers.stranger),
-        "expired": lambda: papers.pair("expired", not_after=YESTERDAY),
-    }[who]()
+    pair = None
+    if who == "stranger":
+        pair = papers.pair("stranger", by=papers.stranger)
+    elif who == "expired":
+        pair = papers.pair("expired", not_after=YESTERDAY)
 
     @looped
     async def scene() -> None:
@@ -232,7 +237,7 @@ def test_an_outdated_version_of_tls_is_refused_by_name(papers: Papers, door: str
             writer.write(b"\x16\x03\x01" + len(shake).to_bytes(2, "big") + shake)
             await reader.read()
             writer.close()
-            await until(lambda: refused(service, "tls_version")[door] > 0)
+            await until(partial(_is_counted, service, "tls_version", door))
 
     scene()
 
