@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 ENGINE_ROWS = guards(
     "attribution/rows.py",
-    "tests/attribution/test_table.py tests/attribution tests/cases",
+    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
     ("matchable-last-token", "an engine recomputes the last token",
      "(facts.prompt_tokens - 1) // unit",
      "facts.prompt_tokens // unit"),
@@ -87,7 +87,7 @@ ENGINE_ROWS = guards(
 
 TIER_ROWS = guards(
     "attribution/rows.py",
-    "tests/attribution/test_table.py tests/attribution tests/cases",
+    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
     ("tier-nothing-found", "who found nothing promised nothing",
      "if offload is None or offload.found_blocks == 0:\n        return False",
      "if offload is None:\n        return False"),
@@ -155,7 +155,7 @@ TIER_ROWS = guards(
 
 FARTHER_ROWS = guards(
     "attribution/rows.py",
-    "tests/attribution/test_table.py tests/attribution tests/cases",
+    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
     ("lookup-no-record", "no record, no farther cause",
      "    if facts.here is None:\n        return Unsure(facts.record_gap or Reason.NO_FIRST_MISS_KEY)\n",
      "    if facts.here is None:\n        return None\n"),

@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 VERDICT = guards(
     "attribution/verdict.py",
-    "tests/attribution/test_table.py tests/attribution tests/cases",
+    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
     ("decide-order", "the nearest fix that would have sufficed is the cause",
      "    for row in TABLE:\n",
      "    for row in TABLE[::-1]:\n"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -59,11 +60,11 @@ def _read(ended: Ended) -> tuple[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", metavar="NAME", help="mutations whose name or file contains this")
+    parser.add_argument("--only", default="", metavar="NAME", help="a pattern in their file:name")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time")
     parser.add_argument("--tests", default="", metavar="SELECTION", help="other tests than those of the list")
     options = parser.parse_args(arguments)
-    chosen = [one for one in MUTATIONS if options.only in one.name or options.only in one.file]
+    chosen = [one for one in MUTATIONS if re.search(options.only, f"{one.file}:{one.name}")]
     if options.tests:
         chosen = [one._replace(tests=options.tests) for one in chosen]
     if not chosen:
