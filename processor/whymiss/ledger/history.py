@@ -57,6 +57,8 @@ class History:
         self.fresh: list[Segment] = []
         """Segments whose time in the window does not run yet."""
         self._held = 0
+        self._idle: float | None = None
+        """The span for which there is nothing to merge, until the segments change."""
         self._runs: dict[Place, list[tuple[memoryview, int, Run, Segment]]] = {}
 
     @property
@@ -79,7 +81,11 @@ class History:
         self.segments.append(segment)
         self.fresh.append(segment)
         self._held += segment.nbytes
+        self._changed()
+
+    def _changed(self) -> None:
         self._runs.clear()
+        self._idle = None
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -133,7 +139,9 @@ class History:
         if position < self.edge:
             return Findings.all_of(Residency.UNKNOWN, count)
         findings = Findings.all_of(Residency.NEVER_SEEN, count)
-        hits = self.counted_hits(place, probe, position)
+        # In ascending order they are searched in neighbouring places of memory.
+        order = probe.values.argsort()
+        hits = self.counted_hits(place, Probe(probe.values[order]) if count > 1 else probe, position)
         if not hits.owners.size:
             return findings
         barriers = self.barriers.of(place[0])
@@ -142,7 +150,7 @@ class History:
         nanos = self.nanos_of(
             judged.ordinals, place[0], at_barrier=judged.at_barrier if barriers.ordinals.size else None
         )
-        findings.fill(found.owners, judged, nanos)
+        findings.fill(order[found.owners], judged, nanos)
         return findings
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
@@ -212,7 +220,7 @@ class History:
         self.base = Segment((0, position), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.segments.clear()
         self.fresh.clear()
-        self._runs.clear()
+        self._changed()
         self._held = 0
         if len(self.timeline):
             self.edge_unix_nanos = self.timeline.nanos[-1]
@@ -227,7 +235,7 @@ class History:
         self.fresh = [segment for segment in self.fresh if segment is not dropped]
         for segment in self.segments:
             segment.busy = False
-        self._runs.clear()
+        self._changed()
         self._held -= dropped.nbytes
         self.edge_unix_nanos = self.timeline.nanos_at(edge - 1)
         self.barriers.begin_unknown(edge, self.edge_unix_nanos)
@@ -246,13 +254,22 @@ class History:
             if rows_max is None or rows <= rows_max:
                 oldest.busy = True
                 return Upkeep(rows, self._fold(oldest), expires=True)
+        if self._idle == span_seconds:
+            return None
+        waiting = False
         for group in mergeable(self.segments, span_seconds):
+            waiting = True
             rows = sum(segment.rows for segment in group)
             if rows_max is None or rows <= rows_max:
                 for segment in group:
                     segment.busy = True
                 return Upkeep(rows, self._merge(group), expires=False)
+        # A group that is too large now is one for the next question.
+        self._idle = None if waiting or self._is_busy() else span_seconds
         return None
+
+    def _is_busy(self) -> bool:
+        return any(segment.busy or segment.due for segment in self.segments)
 
     def _merge(self, group: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
         whole: Segment | None = None
@@ -262,7 +279,7 @@ class History:
         assert whole is not None, "merging ends with a segment"
         place = self.segments.index(group[0])
         self.segments[place : place + len(group)] = [whole]
-        self._runs.clear()
+        self._changed()
         self.fresh.append(whole)
         self._held += whole.nbytes - sum(segment.nbytes for segment in group)
         yield group
@@ -276,7 +293,7 @@ class History:
         self.edge_unix_nanos = self.timeline.nanos_at(segment.end - 1)
         self.base = base
         del self.segments[0]
-        self._runs.clear()
+        self._changed()
         self._held -= segment.nbytes
         self.timeline.forget(base.end)
         self.barriers.forget(base.end)

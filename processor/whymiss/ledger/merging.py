@@ -13,7 +13,8 @@ from .filters import Filter
 from .segments import SPAN_MAX, Place, Run, Segment
 from .sorting import Integers, order_slices
 
-FANOUT = 8
+FANOUT_BITS = 3
+FANOUT = 1 << FANOUT_BITS
 """Segments of one size that become one of the next."""
 
 SMALLEST = 64
@@ -62,11 +63,8 @@ def _fitting(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
 
 
 def _size(segment: Segment) -> int:
-    size, rows = 0, max(segment.rows, len(segment.chains)) // SMALLEST
-    while rows:
-        rows //= FANOUT
-        size += 1
-    return size
+    bits = (max(segment.rows, len(segment.chains)) // SMALLEST).bit_length()
+    return -(-bits // FANOUT_BITS)
 
 
 def _fit(group: Sequence[Segment]) -> bool:

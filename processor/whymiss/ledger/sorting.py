@@ -72,6 +72,9 @@ def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
     if not hits.size:
         return None
     begin = first[hits]
+    # Few blocks come up twice in a column, and looking at the next row is cheaper than searching again.
+    if not (column.take(begin + 1, mode="clip") == needles[hits]).any():
+        return hits, begin
     return spread(hits, begin, column.searchsorted(needles[hits], "right") - begin)
 
 
