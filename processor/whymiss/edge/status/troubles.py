@@ -59,7 +59,13 @@ class Troubles(logging.Handler):
 
     def lines(self) -> tuple[Trouble, ...]:
         """All that is kept, newest first."""
-        now = self._now()
+        self.acquire()  # other threads log too
+        try:
+            return self._lines(self._now())
+        finally:
+            self.release()
+
+    def _lines(self, now: float) -> tuple[Trouble, ...]:
         return tuple(
             Trouble(
                 level=level,
