@@ -22,6 +22,7 @@ from .removals import Run, split_runs
 from .shapes import (
     Found,
     WireBatch,
+    WireBatchCut,
     WireBatchUnread,
     WireCleared,
     WireEvent,
@@ -42,6 +43,7 @@ _REMOVALS_FROM = 8
 
 _batch = msgspec.msgpack.Decoder(WireBatch)
 _batch_unread = msgspec.msgpack.Decoder(WireBatchUnread)
+_batch_cut = msgspec.msgpack.Decoder(WireBatchCut)
 _event = msgspec.msgpack.Decoder(WireStored | WireRemoved | WireCleared)
 _event_unread = msgspec.msgpack.Decoder(WireStoredUnread | WireRemoved | WireCleared)
 _map = msgspec.msgpack.Decoder(dict[str, Raw])
@@ -94,8 +96,7 @@ def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Wi
             return read_event(encoded)
         return event
 
-    outer = _read_outer(payload)
-    events = read_array(outer.events)
+    outer, events = _cut(payload)
     columns = Columns(digester, tokens=tokens, lost=outer.lost, witness=witness)
     for part in split_runs(events, read):
         if isinstance(part, Run):
@@ -113,9 +114,8 @@ def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Wi
 
 
 class _Outer(msgspec.Struct):
-    """A batch without its events' contents."""
+    """What a batch says beside its events."""
 
-    events: Raw
     unix_nanos: int
     rank: int | None
     lost: bool = False
@@ -123,13 +123,25 @@ class _Outer(msgspec.Struct):
     cursor: int | None = None
 
 
-def _read_outer(payload: bytes) -> _Outer:
+def _cut(payload: bytes) -> tuple[_Outer, list[Raw]]:
+    """A batch and its events as they are encoded."""
+    try:
+        batch = _batch_cut.decode(payload)
+    except DECODE_ERRORS:
+        pass
+    else:
+        return _Outer(_unix_nanos(batch.ts), _rank(batch.rank)), batch.events
+    # Outside of the handler, so that no error of ours carries the decoder's own, which quotes.
+    return _read_outer(payload)
+
+
+def _read_outer(payload: bytes) -> tuple[_Outer, list[Raw]]:
     if not payload or payload[0] not in _MAP_HEADERS:
         elements = read_array(payload)
         if len(elements) < 2:
             raise BadInput("a batch of KV events has fewer than two elements")
         rank = read_anything(elements[2]) if len(elements) > 2 else None
-        return _Outer(elements[1], _unix_nanos(read_anything(elements[0])), _rank(rank))
+        return _Outer(_unix_nanos(read_anything(elements[0])), _rank(rank)), read_array(elements[1])
     try:
         fields = _map.decode(payload)
     except DECODE_ERRORS:
@@ -140,14 +152,14 @@ def _read_outer(payload: bytes) -> _Outer:
     # LMCache's batches carry no time.
     stamp = next((values[name] for name in ("ts", "timestamp") if name in values), 0)
     rank = next((values[name] for name in ("data_parallel_rank", "dp_rank") if name in values), None)
-    return _Outer(
-        fields["events"],
+    outer = _Outer(
         _unix_nanos(stamp),
         _rank(rank),
         lost=values.get("lost") not in (None, False, 0),
         incarnation=_whole(values.get("incarnation")),
         cursor=_whole(values.get("next_cursor")),
     )
+    return outer, read_array(fields["events"])
 
 
 _OUTER_FIELDS = frozenset({"ts", "timestamp", "data_parallel_rank", "dp_rank", "lost", "incarnation", "next_cursor"})

@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Raw
 
 from ..errors import BadInput
@@ -60,9 +61,10 @@ def _split_table(index: int, events: list[Raw], read: Callable[[Raw], object]) -
     if place is None:
         yield Stretch(index, events)
         return
-    table = np.frombuffer(b"".join(events), np.uint8).reshape(len(events), -1)
-    differs = (table[1:, : place.start] != table[:-1, : place.start]).any(axis=1)
-    differs |= (table[1:, place.stop :] != table[:-1, place.stop :]).any(axis=1)
+    joined = b"".join(events)
+    width = len(joined) // len(events)
+    table = np.frombuffer(joined, np.uint8).reshape(len(events), -1)
+    differs = _differs(joined, width, 0, place.start) | _differs(joined, width, place.stop, width)
     bounds = [0, *(differs.nonzero()[0] + 1).tolist(), len(events)]
     for begin, end in pairwise(bounds):
         stretch = events[begin:end]
@@ -73,6 +75,17 @@ def _split_table(index: int, events: list[Raw], read: Callable[[Raw], object]) -
             yield Run(index + begin, first, keys, len(stretch))
         else:
             yield Stretch(index + begin, stretch)
+
+
+def _differs(joined: bytes, width: int, begin: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a table of bytes are unlike the row before them, between two columns."""
+    rows = len(joined) // width
+    if begin == end:
+        return np.zeros(rows - 1, np.bool_)
+    # As strings of one length they are compared whole; that numpy overlooks zeros at the end is no harm then.
+    cells = np.ndarray(rows, np.dtype(("S", end - begin)), joined, begin, width)
+    differs: npt.NDArray[np.bool_] = cells[1:] != cells[:-1]
+    return differs
 
 
 def _read_removal(encoded: Raw, read: Callable[[Raw], object]) -> tuple[range | None, WireRemoved | None]:

@@ -84,6 +84,14 @@ class WireBatchUnread(msgspec.Struct, array_like=True, gc=False):
     rank: int | None = None
 
 
+class WireBatchCut(msgspec.Struct, array_like=True, gc=False):
+    """The same with every event left as bytes."""
+
+    ts: float
+    events: list[Raw]
+    rank: int | None = None
+
+
 class Shape(msgspec.Struct):
     """A stored event and what its wire form says beyond its fields."""
 
