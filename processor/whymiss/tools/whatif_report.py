@@ -17,7 +17,7 @@ from .whatif_axes import AXES, Axis, varied
 from .whatif_cells import OWNERS, Cell, share
 
 WIDTH = 160
-"""Columns of a table that nobody watches: no line of it is broken."""
+"""Columns a table may take: rather a terminal breaks its lines than that its figures are broken or cut."""
 
 
 def amount(tokens: int) -> str:
@@ -41,7 +41,7 @@ def causes_of(cells: Sequence[Cell]) -> list[Cause]:
 def print_report(trace: Trace, cells: Sequence[Cell], out: TextIO) -> None:
     """Print what was replayed, the table, and the answer."""
     out.writelines(f"{line}\n" for line in _heading(trace, cells))
-    console = Console(file=out, highlight=False, width=None if out.isatty() else WIDTH)
+    console = Console(file=out, highlight=False, width=WIDTH)
     console.print(_table(cells))
     out.writelines(f"note: {line}\n" for line in _notes(cells))
     out.write(answer(cells) + "\n")
@@ -76,7 +76,7 @@ def _tells(axis: Axis, setup: Setup) -> bool:
 
 def _table(cells: Sequence[Cell]) -> Table:
     axes, causes = varied([cell.setup for cell in cells]), causes_of(cells)
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE, collapse_padding=True, pad_edge=False)
     for axis in axes:
         table.add_column(axis.title, justify="left" if axis.name == "routing" else "right")
     tiers, several = any(cell.setup.tier for cell in cells), any(cell.setup.workers > 1 for cell in cells)
