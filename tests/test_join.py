@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.timeline import Timeline, late, left, span_of, summary
 from whymiss.config import JoinConfig
 from whymiss.join import REMEMBERED_BYTES, SERVICES_MAX, SPAN_OVERHEAD_BYTES, Joiner
-from whymiss.model import Late, Released, ReleaseReason, ResourceIdentity, Role, Span
+from whymiss.model import Late, Released, ReleaseReason, ResourceIdentity, Role, RouteDecision, Span
 
 COMPLETE, HOLD, DRAIN, SHED = ReleaseReason.COMPLETE, ReleaseReason.HOLD, ReleaseReason.DRAIN, ReleaseReason.SHED
 CONFIG = JoinConfig(hold_seconds=8, linger_seconds=2, remembered_seconds=60)
@@ -51,6 +51,27 @@ def test_a_companion_that_requests_here_have_is_waited_for_until_the_hold_ends()
 
 def test_nobody_lingers_before_a_first_hold_has_shown_who_comes() -> None:
     timeline().at(0).arrive(engine).at(7.9).expect().at(8).expect(left(HOLD, engine))
+
+
+def half(trace: int, number: int, phase: str) -> Span:
+    """A sidecar's span around one half of a disaggregated request."""
+    return msgspec.structs.replace(span_of(Role.ROUTER, trace, number), says=(RouteDecision(phase=phase),))
+
+
+def test_both_halves_of_a_disaggregated_request_are_waited_for() -> None:
+    prefill, decode, sidecar = span_of(Role.ENGINE, 1, 12), span_of(Role.ENGINE, 1, 14), half(1, 15, "decode")
+    learned().at(20).arrive(prefill, sidecar).at(24).arrive(decode).at(25.9).expect().at(26).expect(
+        left(COMPLETE, prefill, decode, sidecar)
+    )
+
+
+def test_who_says_which_half_is_whose_is_waited_for_once_seen() -> None:
+    first = (span_of(Role.ENGINE, 98, 912), span_of(Role.ENGINE, 98, 913), half(98, 914, "prefill"))
+    prefill, decode, sidecar = span_of(Role.ENGINE, 1, 12), span_of(Role.ENGINE, 1, 14), half(1, 15, "decode")
+    flow = timeline().at(0).arrive(*first).at(8).expect(left(HOLD, *first))
+    flow.at(20).arrive(prefill, decode, router).at(25).expect().arrive(sidecar).at(27).expect(
+        left(COMPLETE, router, prefill, decode, sidecar)
+    )
 
 
 def test_a_span_after_release_is_late_not_lost() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
 
-from ..model import Role, Span, request_ids, served_ids
+from ..model import EngineRequest, Role, RouteDecision, Span, request_ids, served_ids
 
 FEW = 32
 """Up to here a group is a bare tuple, which is what nearly all are; a larger one gets an index."""
@@ -16,6 +17,13 @@ _INSIDE = frozenset({Role.ENGINE, Role.LOOKUP})
 
 Service: TypeAlias = tuple[str | None, str]
 """Whose requests have the same companions: a service and the dialect of its engine's spans."""
+
+
+HALF: Final = "half"
+"""Some span speaks of one half of a disaggregated request."""
+
+Company: TypeAlias = Role | Literal["half"]
+"""What a request may have beside its engine's span."""
 
 
 class Open:
@@ -57,6 +65,21 @@ def service_of(span: Span) -> Service:
 def names_of(span: Span) -> tuple[str, ...]:
     """The ids that an engine's span goes by, or that it may go by for whoever calls the engine."""
     return request_ids(span) if span.role in _INSIDE else served_ids(span)
+
+
+def company_of(spans: Sequence[Span]) -> set[Company]:
+    """What is there of a request."""
+    company: set[Company] = {span.role for span in spans}
+    return company | {HALF} if any(_of_a_half(span) for span in spans) else company
+
+
+def _of_a_half(span: Span) -> bool:
+    """Whether a span is of one half of a disaggregated request, or speaks of one: there is another engine's span."""
+    return any(
+        (isinstance(said, RouteDecision) and said.phase is not None)
+        or (isinstance(said, EngineRequest) and said.prefill_only != said.decode_only)
+        for said in span.says
+    )
 
 
 def linked_to(span: Span) -> tuple[bytes, ...]:

@@ -3,8 +3,8 @@
 The spans of one request come from several processes, each with its own batch exporter, so they
 arrive up to five seconds apart (``OTEL_BSP_SCHEDULE_DELAY``). They are kept together by trace id and,
 because offload tiers start traces of their own, by request id and by the links of their spans. A group is
-complete when the engine's span is there and every role that recent requests of that service had; it then
-lingers a little, and it is released at the latest when its hold ends.
+complete when the engine's span is there (both halves' of a disaggregated pair) and every role that recent
+requests of that service had; it then lingers a little, and it is released at the latest when its hold ends.
 
 Over-joining is harmless here: which span belongs to which lookup is decided later, from all of them.
 Time is a parameter. The joiner never reads a clock, calls back or logs.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from ..config import JoinConfig
 from ..model import JoinOutcome, Late, Released, ReleaseReason, Role, Span
-from .groups import Open, Service, linked_to, names_of, service_of, span_order
+from .groups import HALF, Company, Open, Service, company_of, linked_to, names_of, service_of, span_order
 from .past import Past, Remembered
 
 SPAN_OVERHEAD_BYTES = 1024
@@ -29,14 +29,18 @@ SERVICES_MAX = 1024
 """Kinds of engines whose companions are remembered; the one unseen for longest is forgotten first."""
 
 
+_HALVES = 2
+"""Engine spans of a disaggregated request."""
+
+
 class _Habits:
-    """Which roles the requests of one service had, and when each was last seen with one."""
+    """What the requests of one service had, and when each was last seen with one."""
 
     __slots__ = ("known_from", "seen")
 
     def __init__(self, known_from: float) -> None:
         self.known_from = known_from
-        self.seen: dict[Role, float] = {}
+        self.seen: dict[Company, float] = {}
 
 
 class Joiner:
@@ -72,7 +76,7 @@ class Joiner:
         for span in spans:
             missed = self._missed(span, now)
             if missed is not None:
-                self._learn(missed.services, {span.role}, now)
+                self._learn(missed.services, company_of([span]), now)
                 outcomes.append(Late(span))
                 continue
             if span.role is Role.ENGINE:
@@ -236,24 +240,25 @@ class Joiner:
 
     def _linger(self, group: Open, now: float) -> None:
         """Once all that requests have here has come, wait only a little longer."""
-        services = {service_of(span) for span in group.spans if span.role is Role.ENGINE}
-        if not services:
+        engines = [span for span in group.spans if span.role is Role.ENGINE]
+        company = company_of(group.spans)
+        if not engines or (HALF in company and len(engines) < _HALVES):
             return
-        roles = {span.role for span in group.spans}
-        if not all(self._is_complete(service, roles, now) for service in services):
+        services = {service_of(span) for span in engines}
+        if not all(self._is_complete(service, company, now) for service in services):
             return
         wake = min(group.arrived + self._config.hold_seconds, now + self._config.linger_seconds)
         if wake != group.lingers_until:
             group.lingers_until = wake
             self._lingering.append((wake, group))
 
-    def _is_complete(self, service: Service, roles: set[Role], now: float) -> bool:
+    def _is_complete(self, service: Service, company: set[Company], now: float) -> bool:
         habits = self._habits.get(service)
         # Until a first hold has passed, nobody knows yet which companions requests have here.
         if habits is None or now < habits.known_from:
             return False
         recent = now - self._config.remembered_seconds
-        return all(role in roles for role, seen in habits.seen.items() if seen >= recent)
+        return all(one in company for one, seen in habits.seen.items() if seen >= recent)
 
     def _know(self, service: Service, now: float) -> _Habits:
         habits = self._habits.get(service)
@@ -265,10 +270,10 @@ class Joiner:
             self._habits.move_to_end(service)
         return habits
 
-    def _learn(self, services: Iterable[Service], roles: set[Role], now: float) -> None:
+    def _learn(self, services: Iterable[Service], company: set[Company], now: float) -> None:
         for service in services:
             seen = self._know(service, now).seen
-            seen.update(dict.fromkeys(roles, now))
+            seen.update(dict.fromkeys(company, now))
 
     def _next_by_arrival(self) -> Open | None:
         self._next()
@@ -293,7 +298,7 @@ class Joiner:
                 if self._by_request.get(name) is group:
                     del self._by_request[name]
         services = frozenset(service_of(span) for span in spans if span.role is Role.ENGINE)
-        self._learn(services, {span.role for span in spans if span.says}, now)
+        self._learn(services, company_of([span for span in spans if span.says]), now)
         self._past.remember(spans, services, now)
         return Released(spans, reason, group.arrived)
 
