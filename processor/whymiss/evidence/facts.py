@@ -88,6 +88,7 @@ class FactFinder:
     def of(self, request: Request, reading: Reading, readings: Readings, worker: str | None) -> Facts:
         """The facts of a request under one of its readings; their gap says why a reading has no stream."""
         lookup = lookup_says(request.lookup)
+        reading = msgspec.structs.replace(reading, decodes=request.decodes)
         stream = reading.stream
         facts = self.bare(request, Readings(grade=readings.grade, block_size=reading.block_size), worker, stream)
         facts = msgspec.structs.replace(

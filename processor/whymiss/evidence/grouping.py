@@ -29,7 +29,7 @@ from ..model import (
     request_ids,
 )
 from .belonging import Subjects
-from .sides import Side, key_of, sides_of
+from .sides import Side, Sides, key_of, sides_of
 
 CLOCK_GRAIN_NANOS = 2_000_000
 """Rounding between the float seconds of latencies and the nanoseconds of spans."""
@@ -87,10 +87,7 @@ def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
     heads.extend((None, lookup) for lookup in lookups if id(lookup) not in taken)
     subjects = [one for engine, lookup in heads if (one := engine or lookup) is not None]
     company = _company(spans, subjects)
-    requests = [
-        _request(engine, lookup, company[number], sides.of.get(key_of(subject)))
-        for number, ((engine, lookup), subject) in enumerate(zip(heads, subjects, strict=True))
-    ]
+    requests = [_request(engine, lookup, company[number], sides) for number, (engine, lookup) in enumerate(heads)]
     placed = {key_of(span) for request in requests for span in request.spans}
     return requests, [span for span in spans if key_of(span) not in placed]
 
@@ -106,7 +103,10 @@ def _company(spans: Sequence[Span], subjects: Sequence[Span]) -> defaultdict[int
     return company
 
 
-def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], side: Side | None) -> Request:
+def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], sides: Sides) -> Request:
+    subject = engine or lookup
+    assert subject is not None, "a request has an engine span or a lookup"
+    side = sides.of.get(key_of(subject))
     told = [said.prompt_tokens for said in (engine_says(engine), lookup_says(lookup)) if said is not None]
     prompt = next((tokens for tokens in told if tokens is not None), None)
     about = [(span, [said for said in span.says if _concerns(said, side, prompt)]) for span in company]
@@ -119,6 +119,7 @@ def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], 
         routes=tuple(span for span in heard if says(span, RouteDecision)),
         offloads=tuple(span for span in heard if says(span, OffloadOutcome)),
         gateways=tuple(span for span in heard if says(span, GatewayUsage)),
+        decodes=sides.fed.get(key_of(subject), ()),
     )
 
 

@@ -40,6 +40,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     earliest: int
     latest: int
     lookup_seen: bool = False
+    decodes: tuple[bytes, ...] = ()
+    """As in ``Request``: their stores are the request's own doing."""
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):

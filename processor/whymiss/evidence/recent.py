@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Container
 
 import msgspec
 
@@ -46,6 +47,7 @@ class RecentRequests:
         self._lives_max = lives_max
         self._lives: defaultdict[str, list[Life]] = defaultdict(list)
         self._longest: defaultdict[str, int] = defaultdict(int)
+        self._waits: defaultdict[str, int] = defaultdict(int)
         self._count = 0
 
     @property
@@ -74,6 +76,7 @@ class RecentRequests:
         lives.insert(at, life)
         self._count += 1
         self._longest[worker] = max(self._longest[worker], life.end - life.latest)
+        self._waits[worker] = max(self._waits[worker], life.latest - life.start)
         self._forget(lives, self._longest[worker])
 
     def _forget(self, lives: list[Life], longest: int) -> None:
@@ -109,10 +112,18 @@ class RecentRequests:
             for life in self._between(worker, stored - self._longest[worker], before)
         )
 
-    def prefilling(self, worker: str, unix_nanos: int) -> list[int]:
-        """First-token times of the requests of a worker that were in their prefill at a moment."""
+    def may_have_stored(self, worker: str, unix_nanos: int) -> list[Life]:
+        """Requests of a worker that had come and had no token yet at a moment."""
+        return [
+            life
+            for life in self._between(worker, unix_nanos - self._longest[worker], unix_nanos + self._waits[worker] + 1)
+            if life.start <= unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
+        ]
+
+    def prefilling(self, worker: str, unix_nanos: int, without: Container[bytes] = ()) -> list[int]:
+        """First-token times of the requests of a worker, but for some, that were in their prefill at a moment."""
         lives = self._between(worker, unix_nanos - self._longest[worker], unix_nanos)
-        return [life.first_token for life in lives if life.first_token > unix_nanos]
+        return [life.first_token for life in lives if life.first_token > unix_nanos and life.span_id not in without]
 
     def prefills_began(self, worker: str, unix_nanos: int) -> int | None:
         """When the first of the requests arrived that were in their prefill at a moment; ``None`` for none."""

@@ -24,6 +24,8 @@ class Sides(msgspec.Struct, frozen=True):
     of: Mapping[tuple[bytes, bytes], Side]
     passive: frozenset[tuple[bytes, bytes]]
     """Engine spans that have no lookup of their own to judge."""
+    fed: Mapping[tuple[bytes, bytes], tuple[bytes, ...]]
+    """Span ids of the decode halves that a prefill half fed."""
 
 
 def key_of(span: Span) -> tuple[bytes, bytes]:
@@ -44,8 +46,12 @@ def sides_of(engines: Sequence[Span], spans: Sequence[Span]) -> Sides:
         if side is not None:
             of[key_of(engine)] = side
     passive = {key_of(engine) for engine in _wrappers(engines)}
-    passive |= {key_of(engine) for engine in _fed(engines, of)}
-    return Sides(of, frozenset(passive))
+    pairs = list(_fed(engines, of))
+    passive |= {key_of(decode) for _, decode in pairs}
+    fed: defaultdict[tuple[bytes, bytes], tuple[bytes, ...]] = defaultdict(tuple)
+    for prefill, decode in pairs:
+        fed[key_of(prefill)] += (decode.span_id,)
+    return Sides(of, frozenset(passive), dict(fed))
 
 
 def _phases(span: Span) -> Iterable[Side]:
@@ -106,18 +112,20 @@ def _wraps(outer: Span, inner: Span) -> bool:
     return outer.start_unix_nanos < inner.start_unix_nanos and inner.end_unix_nanos < outer.end_unix_nanos
 
 
-def _fed(engines: Sequence[Span], of: Mapping[tuple[bytes, bytes], Side]) -> Iterable[Span]:
-    """Decode halves whose prefill half is there: by request id, or as the only two of a trace."""
+def _fed(engines: Sequence[Span], of: Mapping[tuple[bytes, bytes], Side]) -> Iterable[tuple[Span, Span]]:
+    """Decode halves with the prefill half that is there: by request id, or as the only two of a trace."""
     prefills = [engine for engine in engines if of.get(key_of(engine)) == "prefill"]
     if not prefills:
         return
-    named = {name for engine in prefills for name in request_ids(engine)}
+    named = {name: engine for engine in prefills for name in request_ids(engine)}
     per_trace: defaultdict[bytes, list[Side | None]] = defaultdict(list)
     for engine in engines:
         per_trace[engine.trace_id].append(of.get(key_of(engine)))
     for engine in engines:
         if of.get(key_of(engine)) != "decode":
             continue
-        alone = sorted(map(str, per_trace[engine.trace_id])) == ["decode", "prefill"]
-        if alone or named.intersection(request_ids(engine)):
-            yield engine
+        prefill = next((named[name] for name in request_ids(engine) if name in named), None)
+        if prefill is None and sorted(map(str, per_trace[engine.trace_id])) == ["decode", "prefill"]:
+            prefill = next(one for one in prefills if one.trace_id == engine.trace_id)
+        if prefill is not None:
+            yield prefill, engine

@@ -81,6 +81,8 @@ class View:
                 return Reason.FLEET_VIEW_PARTIAL
         elif self._ledger.coverage(other, fact.at_unix_nanos or 0, sight.until).holes:
             return Reason.FLEET_VIEW_PARTIAL
+        if tier is Tier.DEVICE and self._own_work(sight, key, reading):
+            return Reason.NONE
         if self._changes(other, tier, key, sight.before, sight.after):
             return Reason.CLOCK_SKEW
         if sight.confirmed is None:
@@ -88,6 +90,21 @@ class View:
         if self._changes(other, tier, key, sight.after, sight.confirmed) and not self.of_later_work(sight, tier, key):
             return Reason.CLOCK_SKEW
         return Reason.NONE
+
+    def _own_work(self, sight: Sight, key: int, reading: Reading) -> bool:
+        """Whether all that happened to a block around the lookup is that this request's decode half received it.
+
+        That is after the lookup, whatever the clocks say.
+        """
+        if not reading.decodes or sight.confirmed is None:
+            return False
+        (now,) = self._ledger.as_of(sight.stream, (key,), sight.confirmed)
+        if now.state is not Residency.RESIDENT or now.ordinal is None or now.at_unix_nanos is None:
+            return False
+        if self._ledger.touched(sight.stream, key, sight.before, now.ordinal):
+            return False
+        lives = self._recent.may_have_stored(sight.stream.worker, now.at_unix_nanos)
+        return bool(lives) and all(life.span_id in reading.decodes or life.start > sight.until for life in lives)
 
     def of_later_work(self, sight: Sight, tier: Tier, key: int) -> bool:
         """Whether the last change of a block is the doing of requests that all arrived after the lookup."""

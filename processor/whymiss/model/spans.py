@@ -205,6 +205,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[Span, ...] = ()
     offloads: tuple[Span, ...] = ()
     gateways: tuple[Span, ...] = ()
+    decodes: tuple[bytes, ...] = ()
+    """Span ids of the decode halves that this request's prefill fed; they have no lookup of their own."""
 
     @property
     def subject(self) -> Span:
