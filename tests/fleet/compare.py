@@ -22,7 +22,6 @@ ledger: {window_seconds: 1000000}
 kv_events: {sources: [{endpoint: 'tcp://engines:5557'}]}
 """
 PROCESS_KEY = b"the simulated fleet has no secrets"
-SOURCE = KvSource(name="fleet")
 
 
 @dataclass(frozen=True)
@@ -142,9 +141,13 @@ class Play:
     def __init__(self, config: Config) -> None:
         self._pipeline = Pipeline(config, process_key=PROCESS_KEY, start_unix_nanos=EPOCH)
         self._pipeline.judged = []
+        self._sources: dict[str, KvSource] = {}
 
     def run(self, trace: Trace, spec: FleetSpec) -> Score:
         """Play to the end, and pair every truth with its verdict."""
+        # Who decodes loads its blocks: that has to be declared.
+        for index in range(spec.engines):
+            self._sources[spec.name(index)] = KvSource(name="fleet", kv_connector=index >= spec.workers)
         truths = []
         for event in simulate(trace, spec):
             if isinstance(event, Truth):
@@ -154,15 +157,24 @@ class Play:
         while (deadline := self._pipeline.next_deadline) is not None:
             self._pipeline.advance(deadline)
         self._pipeline.drain()
-        verdicts = dict(self._verdicts())
+        said = list(self._verdicts())
+        verdicts = {number: verdict for number, verdict in said if not self._of_decoder(spec, verdict)}
         return Score([Pair(truth, verdicts.get(truth.number)) for truth in truths])
+
+    @staticmethod
+    def _of_decoder(spec: FleetSpec, verdict: Verdict) -> bool:
+        """Whether this is about a decode half whose other half came too late or not at all: nothing is named then."""
+        if verdict.worker not in {spec.name(index) for index in range(spec.workers, spec.engines)}:
+            return False
+        assert verdict.cause in {Cause.UNKNOWN, Cause.NONE}, "a decode half has no miss of its own"
+        return True
 
     def _take(self, event: KvFrames | OtlpRequest) -> None:
         now = event.received_unix_nanos / SECOND
         while (deadline := self._pipeline.next_deadline) is not None and deadline <= now:
             self._pipeline.advance(deadline)
         if isinstance(event, KvFrames):
-            self._pipeline.kv_frames(SOURCE, event.frames, event.received_unix_nanos, now=now)
+            self._pipeline.kv_frames(self._sources[event.worker], event.frames, event.received_unix_nanos, now=now)
         else:
             self._pipeline.traces(event.body, now)
 

@@ -122,6 +122,17 @@ def router_span(where: Place, at: int, said: Mapping[str, Value]) -> ResourceSpa
     return _resource({"service.name": "router"}, "sim-router", span)
 
 
+def half_span(where: Place, half: str, worker: str, start: int, end: int) -> ResourceSpans:
+    """The span of llm-d's sidecar around one half of a disaggregated request."""
+    target = {"prefill": "prefill_target", "decode": "decode.target"}[half]
+    attributes: dict[str, Value] = {
+        "llm_d.pd_proxy.request_id": where.request_id,
+        f"llm_d.pd_proxy.{target}": worker,
+        "llm_d.pd_proxy.connector": "nixlv2",
+    }
+    return _resource({"service.name": "routing-proxy"}, "llm-d-router", _span(where, half, start, end, attributes))
+
+
 def export(parts: Iterable[ResourceSpans]) -> bytes:
     """One export request."""
     return ExportTraceServiceRequest(resource_spans=parts).SerializeToString()
@@ -137,7 +148,9 @@ def _engine_resource(worker: str) -> dict[str, Value]:
 
 
 def _span(where: Place, name: str, start: int, end: int, attributes: Mapping[str, Value]) -> Span:
-    span_id = hashlib.blake2b(f"{name}/{where.request_id}".encode(), digest_size=8, key=where.trace_id).digest()
+    span_id = hashlib.blake2b(
+        f"{name}/{where.worker}/{where.request_id}".encode(), digest_size=8, key=where.trace_id
+    ).digest()
     return Span(
         trace_id=where.trace_id,
         span_id=span_id,

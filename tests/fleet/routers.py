@@ -61,7 +61,9 @@ class Router:
         self._version = 0
 
     def hear(self, worker: int, operations: Iterable[Operation], prompts: Mapping[int, Prompt], at: int) -> None:
-        """A batch was published."""
+        """A batch was published; who only decodes is not in the index."""
+        if worker >= self._spec.workers:
+            return
         stored: list[int] = []
         removed: list[int] = []
         for one in operations:
@@ -73,7 +75,7 @@ class Router:
 
     def hear_swept(self, worker: int, at: int) -> None:
         """A worker published that it lost everything."""
-        if not self._spec.index_ignores_clears:
+        if worker < self._spec.workers and not self._spec.index_ignores_clears:
             self._news.append(News(at + self._lag, worker, (), (), swept=True))
 
     def pick(self, prompt: Prompt, at: int) -> Decision:

@@ -14,6 +14,7 @@ from functools import partial
 
 from tests.fleet.admission import keep_states, look_up
 from tests.fleet.agenda import Agenda
+from tests.fleet.decoding import DecodeHalf
 from tests.fleet.emit import Publisher, place
 from tests.fleet.engines import Engine, Running, Waiting
 from tests.fleet.pool import Operation, Pool, Removed, Stored
@@ -51,7 +52,8 @@ class Simulation:
         self._router = Router(spec)
         self._agenda = Agenda()
         self._spans = SpanExporters(spec, self._agenda, self._chance)
-        self._engines = [self._engine(index) for index in range(spec.workers)]
+        self._engines = [self._engine(index) for index in range(spec.engines)]
+        self._decoding = DecodeHalf(spec, self._engines[spec.workers :], self._agenda, self._spans)
         self._finished: list[tuple[Truth, int, int]] = []
         self._reannounced: set[int] = set()
         self._reports: list[tuple[int, int]] = []
@@ -311,6 +313,10 @@ class Simulation:
         engine.running -= 1
         self._spans.ended(engine, running, first_token, now)
         self._finished.append((running.truth, engine.index, now))
+        decoding = self._decoding.take(engine, running, now)
+        if decoding is not None:
+            other, operations, when = decoding
+            self._agenda.at(when, partial(self._publish, other, operations, []))
         if self._spec.heartbeats:
             self._agenda.at(now + HEARTBEAT, self._heartbeat)
         if self._spec.lanes == "fleet":

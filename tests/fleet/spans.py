@@ -34,7 +34,7 @@ class SpanExporters:
         self._spec = spec
         self._agenda = agenda
         self._chance = chance
-        self._engines = [Exporter(chance.randrange(FLUSH)) for _ in range(spec.workers)]
+        self._engines = [Exporter(chance.randrange(FLUSH)) for _ in range(spec.engines)]
         self._router = Exporter(chance.randrange(FLUSH))
         self.unseen: set[int] = set()
         """Last keys of requests whose end nobody knows of in time: one block behind one may be of a decode."""
@@ -68,6 +68,10 @@ class SpanExporters:
             return
         route = router_span(where, waiting.routed, waiting.route.said(self._spec))
         self._spans_of(self._router, route, now, 0)
+
+    def send(self, engine: int | None, span: ResourceSpans, now: int) -> None:
+        """A span of an engine, or of a router or sidecar, ended."""
+        self._spans_of(self._router if engine is None else self._engines[engine], span, now, 0)
 
     def _spans_of(self, exporter: Exporter, span: ResourceSpans, now: int, late: int) -> None:
         """Batch exporters send every five seconds, in the order in which spans ended."""

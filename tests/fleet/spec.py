@@ -44,6 +44,8 @@ class FleetSpec:
     """A fleet. The default is serial: no step overlaps another, so evidence leaves no order open."""
 
     workers: int = 4
+    decoders: int = 0
+    """Engines that only decode what the workers have prefilled; 0: each worker does both."""
     capacity: int | None = 5859
     """Blocks of one worker; None: without end."""
     block_size: int = 16
@@ -76,6 +78,11 @@ class FleetSpec:
     injection: Injection = field(default_factory=Injection)
     faults: Faults = field(default_factory=Faults)
     seed: int = 1
+
+    @property
+    def engines(self) -> int:
+        """All that have a cache."""
+        return self.workers + self.decoders
 
     def name(self, worker: int) -> str:
         """A worker's name, as in its topic and resource."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -112,6 +113,21 @@ def test_answers_that_fill_blocks_take_nothing_from_the_verdicts(*, direct: bool
 def test_requests_that_overlap_leave_at_most_an_unknown(*, direct: bool) -> None:
     spec = FleetSpec(workers=2, capacity=2000, routing="pa", lanes="worker", running_max=4, lookup_spans=direct)
     check_honest(compare(load("mooncake_conversation_full").first(300), spec))
+
+
+PAIRS = FleetSpec(workers=2, decoders=2, capacity=600, routing="pa", router_spans=True)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_prefill_half_is_judged_and_what_its_decode_half_received_is_no_evidence(*, direct: bool) -> None:
+    check_complete(compare(load("mooncake_conversation_full").first(150), replace(PAIRS, lookup_spans=direct)))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("name", ["lost", "late", "drop-1%", "unrouted"])
+def test_half_of_a_pair_alone_is_never_another_cause(name: str, *, direct: bool) -> None:
+    spec = replace(PAIRS, lookup_spans=direct, faults=FAULTS[name])
+    check_honest(compare(load("mooncake_conversation_full").first(150), spec))
 
 
 FAULTS = {

@@ -95,7 +95,7 @@ class World:
 
     def __init__(self, spec: FleetSpec) -> None:
         self._spec = spec
-        self.caches = [Cache() for _ in range(spec.workers)]
+        self.caches = [Cache() for _ in range(spec.engines)]
         self.children: defaultdict[int | None, list[int]] = defaultdict(list)
         self.own: dict[int, int] = {}
         self.plain: dict[int, int] = {}
