@@ -1,0 +1,153 @@
+"""The simulated fleets that ``bench_truth.py`` plays: complete evidence, every kind of cause, and every fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.fleet.compare import CONFIG
+from tests.fleet.prompts import Injection
+from tests.fleet.spec import Faults, FleetSpec
+from tests.fleet.tier import TierSpec
+
+ALL = 1 << 30
+CONVERSATION, SYNTHETIC = "mooncake_conversation_full", "mooncake_synthetic_full"
+TRACES: tuple[tuple[str, int, Literal["pa", "sticky"], int], ...] = (
+    (CONVERSATION, 1500, "pa", ALL),
+    (SYNTHETIC, 1500, "pa", ALL),
+    ("weka_60", 2048, "pa", ALL),
+    ("weka_200", 8192, "sticky", 5000),
+    ("miniswe", 3072, "pa", ALL),
+)
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
+SKEWS = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """One run: a share of a trace's first requests on a fleet. ``curve`` and ``rate`` place it on a fault's curve."""
+
+    name: str
+    trace: str
+    requests: int
+    share: float
+    spec: FleetSpec
+    config: str = CONFIG
+    curve: str = ""
+    rate: float = 0.0
+
+
+def complete(share: float) -> Iterator[Play]:
+    """Every trace on one, four and sixteen workers, with the engine's own word and without it."""
+    for trace, capacity, routing, count in TRACES:
+        for workers in (1, 4, 16):
+            for direct in (True, False):
+                yield Play(
+                    name=f"{trace} x{workers} {'direct' if direct else 'derived'}",
+                    trace=trace,
+                    requests=count,
+                    share=share,
+                    spec=FleetSpec(workers=workers, capacity=capacity, routing=routing, lookup_spans=direct),
+                )
+
+
+def of_each_kind(share: float) -> Iterator[Play]:
+    """What the plain traces do not show: blind routing, tiers, drafts, sparse state, changed identities and tokens."""
+    plays = {
+        "round robin": (CONVERSATION, 2500, FleetSpec(capacity=1500, routing="rr", router_spans=True)),
+        "old index": (
+            CONVERSATION,
+            4000,
+            FleetSpec(capacity=400, routing="pa", router_spans=True, index_lag_seconds=20),
+        ),
+        "resets ignored": (
+            CONVERSATION,
+            2500,
+            FleetSpec(
+                capacity=3000,
+                routing="pa",
+                router_spans=True,
+                index_ignores_clears=True,
+                faults=Faults(clears=tuple((60.0 * n, n % 4) for n in range(1, 30))),
+            ),
+        ),
+        "tier": (CONVERSATION, 4000, FleetSpec(workers=1, capacity=300, tier=TierSpec(capacity=4000))),
+        "tier that fails": (
+            SYNTHETIC,
+            2886,
+            FleetSpec(
+                workers=1,
+                capacity=1000,
+                tier=TierSpec(capacity=12000, unasked=0.2, timeouts=0.2, failures=0.2, stale=0.2),
+            ),
+        ),
+        "draft model": ("miniswe", 207, FleetSpec(workers=2, capacity=6000, routing="sticky", eagle=True)),
+        "draft model, long": (SYNTHETIC, 1500, FleetSpec(workers=2, capacity=6000, routing="pa", eagle=True)),
+        "sparse state": (SYNTHETIC, 1500, FleetSpec(workers=1, capacity=3000, sparse=True, unit_blocks=4)),
+        "salts": (
+            "miniswe",
+            207,
+            FleetSpec(workers=2, capacity=6000, routing="sticky", injection=Injection(salted=0.5)),
+        ),
+        "adapters": (
+            SYNTHETIC,
+            2000,
+            FleetSpec(workers=2, capacity=9000, routing="pa", injection=Injection(adapted=0.5, adapters=4)),
+        ),
+        "edits": (
+            "miniswe",
+            207,
+            FleetSpec(workers=2, capacity=6000, routing="sticky", injection=Injection(edited=0.4)),
+        ),
+        "edits, long": (
+            SYNTHETIC,
+            2000,
+            FleetSpec(workers=4, capacity=9000, routing="pa", injection=Injection(edited=0.4)),
+        ),
+    }
+    for name, (trace, count, spec) in plays.items():
+        direct = FleetSpec(**{**vars(spec), "lookup_spans": True})
+        yield Play(name=name, trace=trace, requests=count, share=share, spec=direct)
+
+
+def faulty(share: float) -> Iterator[Play]:
+    """Every fault at growing rates, with the engine's own word and without it."""
+    for direct in (True, False):
+        for curve, rate, faults in _faults():
+            tolerance = max(0.05, 2 * rate + 0.05) if curve == "skew, s" else 0.05
+            settings = f"attribution: {{clock_tolerance_seconds: {tolerance}}}\njoin: {{hold_seconds: 30}}\n"
+            yield Play(
+                name=f"{curve} {rate:g} {'direct' if direct else 'derived'}",
+                trace=SYNTHETIC if curve in {"drop", "duplicate", "reannounced"} else CONVERSATION,
+                requests=1200,
+                share=share,
+                spec=FleetSpec(
+                    capacity=1000,
+                    routing="pa",
+                    router_spans=True,
+                    lookup_spans=direct,
+                    clock_tolerance_seconds=tolerance,
+                    faults=faults,
+                ),
+                config=CONFIG + settings if curve == "skew, s" else CONFIG,
+                curve=f"{curve} ({'direct' if direct else 'derived'})",
+                rate=rate,
+            )
+
+
+def _faults() -> Iterator[tuple[str, float, Faults]]:
+    for rate in RATES:
+        yield "drop", rate, Faults(drop_batches=rate)
+    for rate in (0.01, 0.1, 0.3):
+        yield "duplicate", rate, Faults(duplicate_batches=rate)
+        yield "late spans", rate, Faults(late_spans=rate)
+        yield "lost spans", rate, Faults(lost_spans=rate)
+        yield "unsampled routers", rate, Faults(lost_routes=rate)
+        yield "reannounced", rate, Faults(reannounced=rate)
+    for count in (1, 4, 16):
+        moments = tuple((600.0 * (n + 1) / (count + 1), n % 4) for n in range(count))
+        yield "restarts", count, Faults(restarts=moments)
+        yield "clears", count, Faults(clears=moments)
+    for seconds in SKEWS:
+        yield "skew, s", seconds, Faults(skew_seconds=seconds)
