@@ -66,7 +66,7 @@ def run(play: Play) -> Outcome:
     trace = load(play.trace)
     count = max(30, round(min(play.requests, len(trace.asks)) * play.share))
     score = compare(trace.first(count), play.spec, play.config)
-    turns = [pair for pair in score.pairs if pair.truth.label == "X"]
+    turns = [pair for pair in score.pairs if pair.truth.cause == "new_content"]
     unnamed = [pair.truth for pair in score.unnamed]
     return Outcome(
         play=play,

@@ -77,8 +77,10 @@ class Simulation:
             self._agenda.at(EPOCH + round(at * SECOND), partial(self._clear, self._engines[worker]))
         self._next_arrival(EPOCH)
         yield from self._agenda.play()
+        # What was last is confirmed, however far the service believes clocks to be apart.
+        last = self._agenda.now + 2 * SECOND + 4 * round(self._spec.clock_tolerance_seconds * SECOND)
         for engine in self._engines:
-            self._batch(engine, [], [], self._agenda.now + 2 * SECOND)
+            self._batch(engine, [], [], last)
         yield from self._agenda.rest()
         skews = [engine.skew for engine in self._engines]
         for truth, worker, end in sorted(self._finished, key=lambda one: one[0].number):
