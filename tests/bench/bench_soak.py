@@ -205,7 +205,7 @@ def window_of(minutes: float) -> float:
 
 def full_after(minutes: float) -> float:
     """When as much is forgotten as is learned, in minutes; in short runs a part of them."""
-    full = (window_of(minutes) + LATE_SECONDS) / 60
+    full = (2 * window_of(minutes) + LATE_SECONDS) / 60  # what is over goes with the segment that it is in
     return full if full < 0.8 * minutes else WARM * minutes
 
 
