@@ -262,3 +262,44 @@ def test_a_sibling_on_another_worker_makes_a_block_a_branch() -> None:
             scene.serve("sibling", "other", sibling, other, 2)
         scene.serve("asked", "w", 3.0, first, 2)
         assert scene.verdict("asked").cause.value == expected, sibling
+
+
+# --- storage that workers share --------------------------------------------------------------------------
+
+
+def storage(scene: Scene) -> None:
+    """A block that was evicted here lies in storage that llm-d's file-system backend publishes of."""
+    scene.serve("first", "w", 1.0, WHAT)
+    scene["SHARED_STORAGE"].batch(2.0, stored(WHAT, medium="SHARED_STORAGE"))
+    scene["w"].removed(3.0, WHAT, *range(12))
+    scene.serve("again", "w", 5.0, WHAT)
+
+
+def test_shared_storage_is_a_tier_and_no_worker_to_route_to() -> None:
+    scene = Scene("w", "SHARED_STORAGE")
+    storage(scene)
+    verdict = scene.verdict("again")
+    assert said(verdict) == ("unknown", "lookup_unseen")
+    assert verdict.holders == ()
+    assert verdict.holders_tiers == ("remote",)
+
+
+def test_shared_storage_that_nobody_asked_is_named() -> None:
+    scene = Scene("w", "SHARED_STORAGE")
+    storage(scene)
+    scene.offload("again", 5.0, status="none", found_blocks=0)
+    verdict = scene.verdict("again")
+    assert said(verdict) == ("tier_unreachable", "")
+    assert verdict.lost_tokens == 12 * 16
+
+
+def test_storage_that_has_been_idle_since_leaves_an_eviction_open() -> None:
+    for view, expected in (("complete", ("unknown", "evidence_late")), ("declared", ("evicted", "capacity"))):
+        scene = Scene("w", "SHARED_STORAGE", config=f"{{attribution: {{fleet_view: {view}}}}}")
+        scene.confirmed = False
+        scene.serve("first", "w", 1.0, WHAT)
+        scene["SHARED_STORAGE"].batch(2.0, stored(prompt(text(64, "else")), medium="SHARED_STORAGE"))
+        scene["w"].removed(3.0, WHAT, *range(12))
+        scene.serve("again", "w", 5.0, WHAT)
+        scene["w"].stirs(9.0)
+        assert said(scene.verdict("again")) == expected

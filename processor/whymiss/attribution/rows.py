@@ -198,9 +198,9 @@ def lookup_failure(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 
 def tier_unreachable(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 10: held in a tier below, and the tier itself says that nobody asked or that it did not answer."""
-    del policy
     if not facts.tiers_holding:
-        return Unsure(facts.tier_gap) if facts.tier_gap else None
+        idle = facts.tier_gap is Reason.EVIDENCE_LATE and policy.fleet_view_declared
+        return Unsure(facts.tier_gap) if facts.tier_gap and not idle else None
     if facts.offload is None or facts.offload.status is None:
         # A lookup there leaves no trace of its own on most engines.
         return Unsure(Reason.LOOKUP_UNSEEN)

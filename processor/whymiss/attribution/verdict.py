@@ -41,7 +41,7 @@ def _verdict(facts: Facts, row: Row, answer: Yes) -> Verdict:
     grade = facts.grade
     if grade is Grade.NONE:
         grade = Grade.SPANS
-    declared = facts.view_gap or facts.holder_gap
+    declared = facts.view_gap or facts.holder_gap or facts.tier_gap
     return msgspec.structs.replace(
         _shared_facts(facts),
         cause=row.cause,

@@ -35,7 +35,7 @@ class Elsewhere:
     def _tiers(
         self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
     ) -> Facts:
-        """Tiers that this worker publishes of, which are those that it can reach."""
+        """Tiers that this worker publishes of, which are those that it can reach, and what workers share."""
         own = self._ledger.tiers(stream)
         history_gap = self._record.history_gap(stream, reading)
         holding: list[Tier] = []
@@ -47,6 +47,14 @@ class Elsewhere:
                 holding.append(tier)
                 counts.append(_certain(states, HELD, history_gap))
             gap = gap or gap_after(states, 0, history_gap)
+        for owner in self._view.shared(stream, reading):
+            sight = self._view.of(stream, owner, reading)
+            for tier in self._ledger.tiers(owner):
+                states = self._ledger.as_of(owner, chain, sight.before, tier=tier)
+                gap = gap or self._view.doubt(sight, tier, chain[0], states[0], reading)
+                if states[0].state is Residency.RESIDENT:
+                    holding.append(tier)
+                    counts.append(_certain(states, HELD, self._record.history_gap(owner, reading)))
         if not own and history_gap and any(self._ledger.tiers(other) for other in view):
             # Others have tiers; what this worker said of its own may be in the hole.
             gap = gap or history_gap

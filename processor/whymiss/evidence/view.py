@@ -47,6 +47,14 @@ class View:
             if self._ledger.block_size(other) in {None, reading.block_size}
         ]
 
+    def shared(self, stream: StreamId, reading: Reading) -> Sequence[StreamId]:
+        """Storage that workers share, whose blocks can be those of this stream."""
+        return [
+            owner
+            for owner in self._ledger.tier_owners(stream)
+            if self._ledger.block_size(owner) in {None, reading.block_size}
+        ]
+
     def of(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
         """Where a lookup of one stream stands in another."""
         tolerance = self._between(stream, other)

@@ -12,6 +12,7 @@ from ..model import SECOND, Block, Coverage, GroupSpec, Repeats, Residency, Stor
 from .digests import Digester
 from .events import KvBatch
 from .findings import Answers
+from .frames import owns_tier
 from .numbering import Accepted, Arrival, Delivery, Numbering
 from .record import StreamRecord
 from .window import Window
@@ -62,6 +63,7 @@ class Ledger:
         self._streams: dict[StreamId, Numbering] = {}
         self._records: list[StreamRecord] = []
         self._sorted: list[StreamId] = []
+        self._owners: list[StreamId] = []
         self._window = Window(window_seconds, bytes_max)
         self._replay_wait_seconds = replay_wait_seconds
         self._silence_seconds = silence_seconds
@@ -161,19 +163,24 @@ class Ledger:
     # --- reading (model.LedgerView) --------------------------------------------------------------
 
     def streams(self) -> Sequence[StreamId]:
-        """All streams with a record."""
-        if len(self._sorted) != len(self._streams):
-            self._sorted = sorted(self._streams)
+        """All workers' streams with a record."""
+        if len(self._sorted) + len(self._owners) != len(self._streams):
+            self._owners = sorted(stream for stream in self._streams if owns_tier(stream.worker))
+            self._sorted = sorted(self._streams.keys() - set(self._owners))
         return self._sorted
 
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         """The other streams of the same model whose blocks have the same size."""
+        return [other for other in self.streams() if other != stream and self._serve_alike(stream, other)]
+
+    def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
+        """Storage that workers of the stream's model share."""
+        self.streams()
+        return [other for other in self._owners if self._serve_alike(stream, other)]
+
+    def _serve_alike(self, stream: StreamId, other: StreamId) -> bool:
         model = self._record(stream).model
-        return [
-            other
-            for other in self.streams()
-            if other != stream and (model is None or self._record(other).model in {model, None})
-        ]
+        return model is None or self._record(other).model in {model, None}
 
     def _record(self, stream: StreamId) -> StreamRecord:
         return self._streams[stream].record

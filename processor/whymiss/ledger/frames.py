@@ -59,6 +59,11 @@ class TopicName(msgspec.Struct, frozen=True):
     """Set where a storage medium stands in the worker's place: the owner of a tier, not a worker."""
 
 
+def owns_tier(worker: str) -> bool:
+    """Whether what stands in a worker's place is a storage medium, as llm-d's file-system backend has it."""
+    return bool(worker) and place_of(worker).tier in {Tier.DISK, Tier.REMOTE}
+
+
 def worker_of_topic(topic: bytes) -> TopicName:
     """Read llm-d's ``kv@<pod>@<model>``; any other topic is the worker's name as a whole.
 
@@ -67,9 +72,8 @@ def worker_of_topic(topic: bytes) -> TopicName:
     text = topic.decode("utf-8", "backslashreplace")
     parts = text.split("@")
     worker, model = (parts[1], parts[2] or None) if len(parts) == 3 else (text, None)
-    tier = place_of(worker).tier
-    if worker and tier in {Tier.DISK, Tier.REMOTE}:
-        return TopicName(worker, model, None, tier)
+    if owns_tier(worker):
+        return TopicName(worker, model, None, place_of(worker).tier)
     suffixed = _RANK.fullmatch(worker)
     if suffixed is None:
         return TopicName(worker, model)

@@ -123,11 +123,15 @@ class LedgerView(Protocol):
     """
 
     def streams(self) -> Sequence[StreamId]:
-        """All streams with a record, in a stable order."""
+        """All workers' streams with a record, in a stable order."""
         ...
 
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         """The other streams that serve the same model and hash family."""
+        ...
+
+    def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
+        """Streams that are no workers but storage that workers of the stream's model share."""
         ...
 
     def block_size(self, stream: StreamId) -> int | None:
