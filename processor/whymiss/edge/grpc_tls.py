@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ..errors import ConfigError
 from .listener import Listener, Visit
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class TlsFront:
         self, endpoint: str, context: ssl.SSLContext, refused: Callable[[str], None], *, connections_max: int
     ) -> None:
         context.set_alpn_protocols(["h2"])
-        self.directory = Path(tempfile.mkdtemp(prefix="whymiss-"))
+        self.directory = _private_directory()
         self._path = self.directory / "grpc"
         self._listener = Listener(
             endpoint,
@@ -58,6 +59,16 @@ class TlsFront:
         """End all connections, and forget the socket."""
         await self._listener.hang_up()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _private_directory() -> Path:
+    """Make a directory that is closed to other users. Where no disk can be written to there is shared memory."""
+    for parent in (None, "/dev/shm"):  # noqa: S108 - the name in it is a random one
+        try:
+            return Path(tempfile.mkdtemp(prefix="whymiss-", dir=parent))
+        except OSError:
+            continue
+    raise ConfigError("receivers.grpc.tls", "needs a directory for a socket: name one that can be written to in TMPDIR")
 
 
 class _Half(asyncio.Protocol):

@@ -8,7 +8,9 @@ that has been idle longest makes room for the next.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import resource
 import socket
 import ssl
 from typing import TYPE_CHECKING, Final
@@ -47,6 +49,14 @@ _UNKNOWN_AUTHORITY: Final = frozenset({18, 19, 20, 21})  # X509_V_ERR_: self-sig
 _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 
 _log = Log("listener")
+
+
+def allow_open_files() -> None:
+    """Let the process have as many files and connections open as it may: many systems begin with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # then it stays as it is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Visit:
@@ -215,6 +225,8 @@ class Listener:
                 return
             oldest.abort()
         sock.setblocking(False)
+        # asyncio does this only to sockets that name their protocol, which accepted ones here do not.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         visit = Visit(self)
         self.visits.add(visit)
         self.idle[visit] = None

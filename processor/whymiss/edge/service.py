@@ -30,6 +30,7 @@ from .kv_discovery import Discovery, World
 from .kv_events import KvListener, source_name
 from .kv_push import kv_push_service
 from .kv_silence import Attended, Silence
+from .listener import allow_open_files
 from .memory import Limits, Memory, container_bytes, limits_of
 from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
@@ -305,6 +306,7 @@ def run(config: Config, read: Callable[[], Config] | None = None) -> int:
     Returns 0, or 1 where an address or the checkpoint's key could not be had, or accepted data was given up.
     """
     logs.configure(config.telemetry.log_level)
+    allow_open_files()
     return asyncio.run(_run(config, read))
 
 
