@@ -85,6 +85,12 @@ def of_each_kind(share: float) -> Iterator[Play]:
         "draft model": ("miniswe", 207, FleetSpec(workers=2, capacity=6000, routing="sticky", eagle=True)),
         "draft model, long": (SYNTHETIC, 1500, FleetSpec(workers=2, capacity=6000, routing="pa", eagle=True)),
         "sparse state": (SYNTHETIC, 1500, FleetSpec(workers=1, capacity=3000, sparse=True, unit_blocks=4)),
+        "sliding window": (
+            "weka_60",
+            3000,
+            FleetSpec(workers=1, capacity=1500, sparse=True, window_blocks=3),
+        ),
+        "pairs": (CONVERSATION, 3000, FleetSpec(workers=2, decoders=2, capacity=1500, routing="pa", router_spans=True)),
         "salts": (
             "miniswe",
             207,

@@ -2,6 +2,7 @@
 
 With a sparse group (a Mamba layer) a hit needs, beside the dense blocks, the state at its very end. Such states
 are kept at the end of a prompt's last match unit, and where a lookup saw that the dense group alone held more.
+With a sliding window it needs the blocks of the window before its end; those before the window are freed early.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def look_up(engine: Engine, prompt: Prompt, spec: FleetSpec, chance: random.Rand
     matchable = (prompt.length - 1) // (size * unit) * unit
     dense = engine.pool.leading(prompt.keys[: (prompt.length - 1) // size])
     held = min(dense, matchable) // unit * unit
-    while spec.sparse and held and state_key(prompt.keys[held - 1]) not in engine.pool:
+    while spec.sparse and held and not all(key in engine.pool for key in states_needed(prompt, held, spec)):
         held -= unit
     if spec.eagle and held:
         held -= 1
@@ -29,10 +30,17 @@ def look_up(engine: Engine, prompt: Prompt, spec: FleetSpec, chance: random.Rand
     return Found(matchable, held, dense, offer)
 
 
+def states_needed(prompt: Prompt, held: int, spec: FleetSpec) -> list[int]:
+    """What of the sparse group a hit of so many blocks needs, as keys of the pool."""
+    return [state_key(key) for key in prompt.keys[max(0, held - (spec.window_blocks or 1)) : held]]
+
+
 def states_wanted(prompt: Prompt, found: Found, spec: FleetSpec) -> list[int]:
     """Where a sparse group keeps its state, as numbers of leading blocks."""
     if not spec.sparse:
         return []
+    if spec.window_blocks:
+        return list(range(found.held + 1, len(prompt.keys) + 1))
     unit = spec.unit_blocks
     ends = {len(prompt.keys) // unit * unit, min(found.dense, found.matchable) // unit * unit}
     return sorted(end for end in ends if end > found.held)
@@ -43,10 +51,11 @@ def keep_states(
 ) -> list[int]:
     """Give the states their blocks, and say so in one event that spans the computed blocks; returns those."""
     ends = states_wanted(prompt, found, spec)
+    kept = engine.pool.hold(states_needed(prompt, found.held, spec)) if spec.window_blocks else []
     if not ends:
-        return []
+        return kept
     blocks, removed = engine.pool.take(len(ends))
     operations.extend(removed)
     engine.pool.fill(blocks, [state_key(prompt.keys[end - 1]) for end in ends])
     operations.append(Stored(prompt.number, found.held, len(prompt.keys), tuple(ends)))
-    return blocks
+    return [*kept, *blocks]

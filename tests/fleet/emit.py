@@ -200,10 +200,13 @@ _REMOVED = tuple(
 class Publisher:
     """One engine's publisher of KV events."""
 
-    def __init__(self, worker: str, identity: Identity, unit_blocks: int) -> None:
-        self._unit = unit_blocks
-        self._dense = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
-        self._sparse = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
+    def __init__(self, worker: str, identity: Identity, spec: FleetSpec) -> None:
+        self._unit = spec.unit_blocks
+        self._dense: dict[str, object] = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+        self._sparse: dict[str, object] = {"group_idx": 1, "kv_cache_spec_kind": "mamba"}
+        if spec.window_blocks:
+            window = {"kv_cache_spec_sliding_window": spec.window_blocks * spec.block_size}
+            self._sparse = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window", **window}
         self._topic = f"kv@{worker}@{MODEL}".encode()
         self._identity = identity
         self.next_seq = 0

@@ -65,9 +65,7 @@ class Simulation:
         spec = self._spec
         skew = 0 if index == 0 else round(self._chance.uniform(-1, 1) * spec.faults.skew_seconds * SECOND)
         tier = None if spec.tier is None else Tier(spec.tier)
-        return Engine(
-            index, Pool(spec.capacity), Publisher(spec.name(index), self._identity, spec.unit_blocks), skew, tier
-        )
+        return Engine(index, Pool(spec.capacity), Publisher(spec.name(index), self._identity, spec), skew, tier)
 
     def run(self) -> Iterator[SimEvent]:
         """Play to the end."""
@@ -98,7 +96,7 @@ class Simulation:
 
     def _next_arrival(self, now: int) -> None:
         for prompt in self._arriving:
-            if self._spec.capacity is not None and self._needs(prompt) + 2 * self._spec.sparse > self._spec.capacity:
+            if self._spec.capacity is not None and self._takes(prompt) > self._spec.capacity:
                 continue
             when = max(EPOCH + round(prompt.at * SECOND), now + 1_000)
             self._agenda.at(when, partial(self._arrive, prompt))
@@ -106,6 +104,11 @@ class Simulation:
 
     def _needs(self, prompt: Prompt) -> int:
         return -(-prompt.length // self._spec.block_size)
+
+    def _takes(self, prompt: Prompt) -> int:
+        """Blocks of all groups at most."""
+        needs = self._needs(prompt)
+        return 2 * needs if self._spec.window_blocks else needs + 2 * self._spec.sparse
 
     def _arrive(self, prompt: Prompt, now: int) -> None:
         route = self._router.pick(prompt, now)
@@ -126,9 +129,7 @@ class Simulation:
             waiting = engine.waiting[0]
             at = now + 1_000 * len(admitted)
             free = engine.pool.free
-            if at < waiting.arrival + FRONTEND or (
-                free is not None and self._needs(waiting.prompt) + 2 * self._spec.sparse > free
-            ):
+            if at < waiting.arrival + FRONTEND or (free is not None and self._takes(waiting.prompt) > free):
                 break
             engine.waiting.popleft()
             running = self._look_up(engine, waiting, at)
@@ -278,6 +279,10 @@ class Simulation:
     def _first_tokens(self, engine: Engine, admitted: list[Running], now: int) -> None:
         engine.stepping = False
         for index, running in enumerate(admitted):
+            if self._spec.window_blocks:
+                outside = running.states[: -self._spec.window_blocks]
+                running.states = running.states[len(outside) :]
+                engine.pool.let_go(outside)
             self._decode(engine, running, now)
             took = running.answer * TOKEN + index * 1_000
             self._agenda.at(now + took, partial(self._finish, engine, running, now))

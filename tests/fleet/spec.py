@@ -65,6 +65,8 @@ class FleetSpec:
     """Generated tokens of a request at most; the blocks that they fill are stored one by one."""
     sparse: bool = False
     """A second group whose state is kept at few places only."""
+    window_blocks: int = 0
+    """The second group is a sliding window of so many blocks; 0: it keeps states. Needs ``sparse``."""
     unit_blocks: int = 1
     """Blocks of one match unit."""
     tier: TierSpec | None = None

@@ -103,6 +103,14 @@ def test_state_that_was_not_kept_answers_for_it(unit: int, *, direct: bool) -> N
     check_complete(compare(load("mooncake_conversation_full").first(200), spec))
 
 
+@pytest.mark.parametrize("direct", [True, pytest.param(False, marks=pytest.mark.deep)])
+def test_window_that_was_let_go_answers_for_it(*, direct: bool) -> None:
+    spec = FleetSpec(workers=1, capacity=1500, sparse=True, window_blocks=3, lookup_spans=direct)
+    score = compare(load("weka_60").first(300), spec)
+    check_complete(score)
+    assert score.confusion()["sparse_retention", "sparse_retention"] >= 2
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_answers_that_fill_blocks_take_nothing_from_the_verdicts(*, direct: bool) -> None:
     spec = FleetSpec(workers=2, capacity=500, routing="pa", answer_tokens_max=60, lookup_spans=direct)
