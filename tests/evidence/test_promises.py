@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from tests.timeline import span_of
 from whymiss.config import WorkersConfig
 from whymiss.evidence.promises import PromiseReader
 from whymiss.evidence.workers import Workers
@@ -9,11 +12,9 @@ from whymiss.ledger.fleet import Ledger
 from whymiss.model import (
     SECOND,
     EngineRequest,
-    Envelope,
     Evidenced,
     Moment,
     Request,
-    ResourceIdentity,
     Role,
     RouteDecision,
     Span,
@@ -25,21 +26,7 @@ TOLERANCE = SECOND // 20
 
 
 def span(number: int, start: float, end: float, said: Evidenced, role: Role = Role.ROUTER) -> Span:
-    return Span(
-        raw=b"",
-        envelope=Envelope(resource=b"", scope=b""),
-        trace_id=bytes(16),
-        span_id=number.to_bytes(8, "big"),
-        parent_span_id=b"",
-        start_unix_nanos=round(start * SECOND),
-        end_unix_nanos=round(end * SECOND),
-        flags=0,
-        trace_state="",
-        role=role,
-        dialect="dynamo",
-        says=(said,),
-        resource=ResourceIdentity(),
-    )
+    return msgspec.structs.replace(span_of(role, 1, number, start=start, end=end), says=(said,))
 
 
 def promised(*routes: Span) -> Moment | None:
