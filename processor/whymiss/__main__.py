@@ -47,6 +47,8 @@ def run(file: Path | None) -> None:
       whymiss run --config whymiss.yaml
     """
     config = _read(file)
+    # gRPC's own lines are no JSON, and tell of what it could not read; whoever looks for a fault may switch them on.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from .edge import service
 
     # What came through a pipe cannot be read twice.

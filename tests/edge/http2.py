@@ -26,7 +26,7 @@ def literal(name: str, value: str) -> bytes:
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
-def headers(path: str) -> bytes:
+def headers(path: str, *more: tuple[str, str]) -> bytes:
     return b"".join(
         literal(name, value)
         for name, value in (
@@ -36,6 +36,7 @@ def headers(path: str) -> bytes:
             (":authority", "whymiss"),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
+            *more,
         )
     )
 
@@ -65,11 +66,14 @@ class Http2:
         self._writer.close()
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
-    def begin(self, path: str = METHODS[Signal.TRACES], *, claimed: int = 0) -> int:
-        """Begin a call, and where it is not 0 a message that claims to have so many bytes. Returns the stream."""
+    def begin(self, path: str = METHODS[Signal.TRACES], *more: tuple[str, str], claimed: int = 0) -> int:
+        """Begin a call, and where it is not 0 a message that claims to have so many bytes. Returns the stream.
+
+        ``more`` are further headers.
+        """
         self._last += 2
         self._of_stream[self._last] = self._initial
-        self._writer.write(frame(HEADERS, END_HEADERS, self._last, headers(path)))
+        self._writer.write(frame(HEADERS, END_HEADERS, self._last, headers(path, *more)))
         if claimed:
             self._write(self._last, b"\x00" + claimed.to_bytes(4, "big"))
         return self._last

@@ -113,6 +113,17 @@ def test_bombs_are_refused_in_bounded_memory(hosted: Hosted) -> None:
     asyncio.run(scene())
 
 
+def test_a_coding_that_grpc_does_not_know_is_refused_before_the_message(hosted: Hosted) -> None:
+    async def scene() -> None:
+        async with Http2(hosted.grpc_port) as client, asyncio.timeout(PATIENCE_SECONDS):
+            client.begin(METHODS[Signal.TRACES], ("grpc-encoding", "zstd"), claimed=1000)
+            await client.until_ended(1)
+
+    before = hosted.counted("whymiss_receiver_accepted_requests_total", transport="grpc")
+    asyncio.run(scene())
+    assert hosted.counted("whymiss_receiver_accepted_requests_total", transport="grpc") == before
+
+
 def engine_span(attributes: int) -> bytes:
     """A request whose span the service claims, and another that it does not look at, both with many attributes."""
     request = ExportTraceServiceRequest()
