@@ -72,7 +72,7 @@ INTAKE = guards(
 
 STORES = guards(
     "ledger/stores.py",
-    "tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/recordings",
+    "tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/evidence",
     ("stores-unlisted", "an offload connector's store is no chain",
      "        if depth != UNLISTED:\n",
      "        if True:\n"),
@@ -95,7 +95,7 @@ STORES = guards(
 
 GROUPS = guards(
     "ledger/groups.py",
-    "tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/recordings tests/evidence",
+    "tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/evidence",
     ("groups-placeholder", "a placeholder sets no block size",
      "if event.placeholder or event.tier is not Tier.DEVICE:",
      "if event.tier is not Tier.DEVICE:"),
@@ -132,7 +132,7 @@ KEYS = guards(
 
 COLUMNS = guards(
     "ledger/columns.py",
-    "tests/ledger/test_decode.py tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/recordings",
+    "tests/ledger/test_decode.py tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/ledger/test_extras.py",
     ("columns-sparse", "token ids that span other blocks",
      "sparse = size > 0 and count > 0 and count != blocks * row",
      "sparse = False"),

@@ -28,7 +28,7 @@ EVERYTHING = Mutation("", "", "", "", "", "no guard is missing")
 hypothesis.settings.register_profile(
     "mutations",
     hypothesis.settings.get_profile("default"),
-    max_examples=60,
+    max_examples=20,
     deadline=None,
     database=None,
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
