@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.evidence.test_grouping import EngineRequest, span
+from tests.evidence.test_grouping import span
 from whymiss.evidence.facts import reported_cached
 from whymiss.evidence.promises import offload_of
 from whymiss.evidence.reading import Reading
 from whymiss.evidence.record import HELD, gap_after, leading, matchable_chain
-from whymiss.model import Fact, Facts, GatewayUsage, Grade, OffloadOutcome, Reason, Request, Residency
+from whymiss.model import EngineRequest, Fact, Facts, GatewayUsage, Grade, OffloadOutcome, Reason, Request, Residency
 
 HOLE = Reason.EVENTS_DROPPED
 
