@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the real programs of versions.toml, once, into a cache outside the checkout, and print its folder.
 #
-#   tests/backends/build.sh [program...]     all of them without an argument; otelcol is the collector
+#   tests/backends/build.sh [name...]     all of them without an argument: otelcol, manifests, and the programs of versions.toml
 #
 # Needs go and Python >= 3.11. WHYMISS_BACKENDS names another folder than ~/.cache/whymiss-backends/<hash>.
 set -euo pipefail
@@ -41,12 +41,14 @@ manifests() {
 }
 
 program() {
-    read -r module version package < <(pinned program "$1")
-    mkdir "$work/$1"
+    local version tags packages
+    read -r version tags packages < <(pinned program "$1")
+    read -r -a packages <<<"$packages"
+    mkdir -p "$work/$1/built"
     # A module of our own: `go install module/package@version` refuses modules with an exclude or a replace.
-    (cd "$work/$1" && go mod init backends >/dev/null && go get "$module/$package@$version" &&
-        go build -o "$1" -ldflags "-s -w" "$module/$package")
-    keep "$work/$1/$1" "$1"
+    (cd "$work/$1" && go mod init backends >/dev/null && go get -tags "$tags" "${packages[@]/%/@$version}" &&
+        go build -tags "$tags" -o built/ -ldflags "-s -w" "${packages[@]}")
+    for file in "$work/$1/built"/*; do keep "$file" "$(basename "$file")"; done
 }
 
 if [ $# -eq 0 ]; then
@@ -55,7 +57,9 @@ else
     names=("$@")
 fi
 for name in "${names[@]}"; do
-    [ -x "$cache/$name" ] && continue
+    built=yes
+    for file in $(pinned files "$name"); do [ -x "$cache/$file" ] || built=no; done
+    [ $built = yes ] && continue
     echo "building $name" >&2
     case $name in
         otelcol) collector >&2 ;;

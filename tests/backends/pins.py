@@ -1,4 +1,4 @@
-"""Says to `build.sh`, a shell script, what `versions.toml` says: ``pins.py builder|manifest|modules|names|program … FILE``."""
+"""Says to `build.sh`, a shell script, what `versions.toml` says: ``pins.py builder|manifest|modules|names|files …|program … FILE``."""
 
 import json
 import sys
@@ -15,8 +15,15 @@ def main(arguments: list[str]) -> None:
     match words:
         case ["names"]:
             print("\n".join(("otelcol", "manifests", *programs)))
+        case ["files", name]:
+            files = (
+                [package.rpartition("/")[2] for package in programs[name]["packages"]] if name in programs else [name]
+            )
+            print(*files)
         case ["program", name]:
-            print(*programs[name])
+            wanted = programs[name]
+            paths = [f"{wanted['module']}/{package}" for package in wanted["packages"]]
+            print(wanted["version"], wanted.get("tags", "none"), *paths)
         case ["modules"]:
             print(*pins["manifests"]["modules"])
         case ["builder"]:
