@@ -113,7 +113,7 @@ SIDES = guards(
      "        if prefill is not None:\n            yield prefill, engine",
      "        yield prefill or prefills[0], engine"),
     ("fed-only-two", "without ids only the two halves of one trace are a pair",
-     "if prefill is None and sorted(map(str, per_trace[engine.trace_id])) == [\"decode\", \"prefill\"]:",
+     'if prefill is None and sorted(map(str, per_trace[engine.trace_id])) == ["decode", "prefill"]:',
      "if prefill is None and any(one.trace_id == engine.trace_id for one in prefills):"),
     ("fed-decode", "only decode halves are fed",
      '        if of.get(key_of(engine)) != "decode":\n            continue\n',

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from types import ModuleType
 
 import pytest
 
 from tests.mutations.listed import MUTATIONS
 from tests.mutations.mutation import PACKAGE, ROOT, SOURCE
+from tests.mutations.swapped import swap
+from tests.mutations.unwatched import UNWATCHED
 
 
 @pytest.mark.parametrize("file", sorted({one.file for one in MUTATIONS}))
@@ -30,8 +33,29 @@ def test_each_mutation_has_a_name_of_its_own() -> None:
     assert [name for name, count in Counter(one.name for one in MUTATIONS).items() if count > 1] == []
 
 
+def test_every_guard_that_is_known_to_be_unwatched_is_on_the_list() -> None:
+    assert sorted(UNWATCHED - {one.name for one in MUTATIONS}) == []
+
+
 def test_a_mutation_whose_text_is_gone_or_stands_twice_does_not_apply() -> None:
     mutation = MUTATIONS[0]
     for text in ("", mutation.old * 2):
         with pytest.raises(ValueError, match=mutation.name):
             mutation.applied(text)
+
+
+def test_functions_get_their_mutated_code_wherever_they_are_referred_to() -> None:
+    source = "class Box:\n    @property\n    def size(self):\n        return 1\n\ndef twice(n):\n    return 2 * n\n"
+    module = ModuleType("boxes")
+    exec(compile(source, "boxes", "exec"), vars(module))
+    twice, box = module.twice, module.Box()
+    assert swap(module, source, source.replace("2 * n", "3 * n")) == 1
+    assert (twice(5), box.size) == (15, 1)
+    assert swap(module, source, source.replace("return 1", "return 4")) == 1
+    assert box.size == 4
+
+
+def test_a_mutation_outside_of_functions_is_refused_because_it_would_change_nothing() -> None:
+    source = "LIMIT = 1\n\ndef limit():\n    return LIMIT\n"
+    with pytest.raises(ValueError, match="more than the body"):
+        swap(ModuleType("limits"), source, source.replace("LIMIT = 1", "LIMIT = 2"))
