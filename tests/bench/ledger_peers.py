@@ -7,13 +7,13 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
 from cachetools import TTLCache
 
 from tests.ledger.naive import NaiveRecord
-from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch, Removed, Stored
 from whymiss.ledger.fleet import Delivery, Ledger
@@ -23,52 +23,42 @@ DIGESTER = Digester(b"a key of 16 byte")
 STREAM = StreamId("engine", 0)
 LIVE = Delivery()
 
-Take = Callable[[bytes], None]
+Keep = Callable[[KvBatch], object]
+"""Takes one batch after the other."""
 
 
-def ours(*, tokens: bool) -> Take:
-    """The ledger, from a message's bytes on."""
+def ours() -> Keep:
+    """The ledger."""
     ledger = Ledger(digester=DIGESTER)
-    seq = 0
-
-    def take(content: bytes) -> None:
-        nonlocal seq
-        ledger.accept(STREAM, seq, decode_batch(content, DIGESTER, tokens=tokens), LIVE)
-        seq += 1
-
-    return take
+    numbers = count()
+    return lambda batch: ledger.accept(STREAM, next(numbers), batch, LIVE)
 
 
-def only_decoded(content: bytes) -> None:
+def nothing() -> Keep:
     """What all of them pay for reading."""
-    decode_batch(content, DIGESTER)
+    return lambda batch: batch
 
 
-def naive() -> Take:
+def naive() -> Keep:
     """The dictionary of lists that gives the same answers."""
-    record = NaiveRecord(from_birth=True, begins_unix_nanos=0)
-    return lambda content: record.apply(decode_batch(content, DIGESTER))
+    return NaiveRecord(from_birth=True, begins_unix_nanos=0).apply
 
 
-def ttl_entries(*, decoded: bool) -> Take:
+def ttl_entries() -> Keep:
     """An entry of a ``TTLCache`` a block that says when it was stored or removed last. Answers no other question."""
-    now = 0.0
-    entries: TTLCache[int, tuple[bool, int]] = TTLCache(math.inf, 3600.0, timer=lambda: now)
+    entries: TTLCache[int, tuple[bool, int]] = TTLCache(math.inf, 3600.0, timer=lambda: 0.0)
 
-    def take(content: bytes) -> None:
-        batch: KvBatch = decode_batch(content, DIGESTER, tokens=decoded)
+    def keep(batch: KvBatch) -> None:
         for event in batch.events:
             if isinstance(event, (Stored, Removed)):
                 entry = isinstance(event, Stored), batch.unix_nanos
                 for key in event.keys.tolist():
                     entries[key] = entry
 
-    return take
+    return keep
 
 
 # --- the radix tree of ai-dynamo-runtime -----------------------------------------------------------------
-
-Events = Sequence[tuple[int, bytes]]
 
 
 def radix_tree() -> Any | None:
