@@ -125,7 +125,7 @@ def faulty(share: float) -> Iterator[Play]:
             settings = f"attribution: {{clock_tolerance_seconds: {tolerance}}}\njoin: {{hold_seconds: 30}}\n"
             yield Play(
                 name=f"{curve} {rate:g} {'direct' if direct else 'derived'}",
-                trace=SYNTHETIC if curve in {"drop", "duplicate", "reannounced"} else CONVERSATION,
+                trace=SYNTHETIC if curve in {"drop", "drop and replay", "duplicate", "reannounced"} else CONVERSATION,
                 requests=1200,
                 share=share,
                 spec=FleetSpec(
@@ -145,6 +145,7 @@ def faulty(share: float) -> Iterator[Play]:
 def _faults() -> Iterator[tuple[str, float, Faults]]:
     for rate in RATES:
         yield "drop", rate, Faults(drop_batches=rate)
+        yield "drop and replay", rate, Faults(drop_batches=rate, replay=True)
     for rate in (0.01, 0.1, 0.3):
         yield "duplicate", rate, Faults(duplicate_batches=rate)
         yield "late spans", rate, Faults(late_spans=rate)

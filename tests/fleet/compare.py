@@ -142,12 +142,15 @@ class Play:
         self._pipeline = Pipeline(config, process_key=PROCESS_KEY, start_unix_nanos=EPOCH)
         self._pipeline.judged = []
         self._sources: dict[str, KvSource] = {}
+        self._kept: dict[str, dict[int, KvFrames]] = {}
 
     def run(self, trace: Trace, spec: FleetSpec) -> Score:
         """Play to the end, and pair every truth with its verdict."""
         # Who decodes loads its blocks: that has to be declared.
         for index in range(spec.engines):
-            self._sources[spec.name(index)] = KvSource(name="fleet", kv_connector=index >= spec.workers)
+            self._sources[spec.name(index)] = KvSource(
+                name="fleet", kv_connector=index >= spec.workers, can_replay=spec.faults.replay
+            )
         truths = []
         for event in simulate(trace, spec):
             if isinstance(event, Truth):
@@ -160,6 +163,21 @@ class Play:
         said = list(self._verdicts())
         verdicts = {number: verdict for number, verdict in said if not self._of_decoder(spec, verdict)}
         return Score([Pair(truth, verdicts.get(truth.number)) for truth in truths])
+
+    def _hear(self, event: KvFrames, now: float) -> None:
+        """Take a message, and ask its publisher for all from one before those that it shows to be missing."""
+        source = self._sources[event.worker]
+        kept = self._kept.setdefault(event.worker, {})
+        if source.can_replay:
+            kept[int.from_bytes(event.frames[1], "big")] = event
+        if event.lost:
+            return
+        outcome = self._pipeline.kv_frames(source, event.frames, event.received_unix_nanos, now=now)
+        if outcome.missing_first is None:
+            return
+        for seq in sorted(seq for seq in kept if seq >= outcome.missing_first - 1):
+            frames = kept[seq].frames
+            self._pipeline.kv_frames(source, frames, event.received_unix_nanos, now=now, replayed=True)
 
     @staticmethod
     def _of_decoder(spec: FleetSpec, verdict: Verdict) -> bool:
@@ -174,7 +192,7 @@ class Play:
         while (deadline := self._pipeline.next_deadline) is not None and deadline <= now:
             self._pipeline.advance(deadline)
         if isinstance(event, KvFrames):
-            self._pipeline.kv_frames(self._sources[event.worker], event.frames, event.received_unix_nanos, now=now)
+            self._hear(event, now)
         else:
             self._pipeline.traces(event.body, now)
 

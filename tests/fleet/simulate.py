@@ -235,10 +235,13 @@ class Simulation:
         self._reports.extend([(engine.index, now)] * bool(announced))
         frames = engine.publisher.batch(now + engine.skew, events)
         faults = self._spec.faults
-        if self._chance.random() < faults.drop_batches:
-            self._world.caches[engine.index].dropped.add(number)
-            return
         received = now + 2 * MILLI
+        if self._chance.random() < faults.drop_batches:
+            if faults.replay:
+                self._agenda.send(KvFrames(received, self._spec.name(engine.index), frames, lost=True))
+            else:
+                self._world.caches[engine.index].dropped.add(number)
+            return
         self._agenda.send(KvFrames(received, self._spec.name(engine.index), frames))
         if self._chance.random() < faults.duplicate_batches:
             self._agenda.send(KvFrames(received + 5 * MILLI, self._spec.name(engine.index), frames))

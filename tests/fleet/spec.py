@@ -20,6 +20,8 @@ class Faults:
 
     drop_batches: float = 0.0
     """Event batches that never arrive, though their sequence number was used."""
+    replay: bool = False
+    """Publishers keep their batches, so that one which never arrived can be asked for."""
     duplicate_batches: float = 0.0
     """Event batches that arrive twice."""
     restarts: tuple[tuple[float, int], ...] = ()
@@ -97,6 +99,8 @@ class KvFrames(NamedTuple):
     received_unix_nanos: int
     worker: str
     frames: tuple[bytes, bytes, bytes]
+    lost: bool = False
+    """It never arrives by itself; its publisher has it still."""
 
 
 class OtlpRequest(NamedTuple):

@@ -142,6 +142,7 @@ FAULTS = {
     "drop-0.1%": Faults(drop_batches=0.001),
     "drop-1%": Faults(drop_batches=0.01),
     "drop-20%": Faults(drop_batches=0.2),
+    "drop-and-replay": Faults(drop_batches=0.2, replay=True),
     "twice": Faults(duplicate_batches=0.2),
     "restarts": Faults(restarts=((40, 1), (60, 2), (80, 0))),
     "clears": Faults(clears=((40, 1), (60, 2), (80, 0), (90, 3))),
