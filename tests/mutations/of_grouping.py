@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 GROUPING = guards(
     "evidence/grouping.py",
-    "tests/evidence tests/cases",
+    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("bounds-first-token-end", "no first token after the span's end",
      "first_token = min(first_token, start + round(said.first_token_seconds * SECOND))",
      "first_token = start + round(said.first_token_seconds * SECOND)"),
@@ -81,7 +81,7 @@ GROUPING = guards(
 
 SIDES = guards(
     "evidence/sides.py",
-    "tests/evidence tests/cases",
+    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("side-both", "a span that says both halves says none",
      "if said is None or said.prefill_only == said.decode_only:",
      "if said is None:"),
@@ -122,7 +122,7 @@ SIDES = guards(
 
 BELONGING = guards(
     "evidence/belonging.py",
-    "tests/evidence tests/cases",
+    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("belong-own", "a subject's own span is its own",
      "        if own:\n            return tuple(own)\n",
      ""),
@@ -154,7 +154,7 @@ BELONGING = guards(
 
 COMPANIONS = guards(
     "evidence/companions.py",
-    "tests/evidence tests/cases",
+    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("companion-silent-route", "a router that promises nothing loses no promise",
      "isinstance(said, RouteDecision) and said.predicted_blocks is not None",
      "isinstance(said, RouteDecision)"),

@@ -18,8 +18,7 @@ _NAMES = """
     later-work-unknown later-work-someone identity-asked holders-doubt-view holders-doubt-holder
     elsewhere-device elsewhere-cost identity-doubt computing-own computing-key certain-gap relatives-parent
     relatives-same relatives-maybe relatives-own-complete relatives-complete relatives-tail relatives-self
-    relatives-late strange-late tail-chain number-waiting settle-hole settle-unanchored settle-born
-    gap-anchored record-restart-life redact-own-flag redact-ratio
+    relatives-late strange-late tail-chain redact-own-flag redact-ratio
 """
 
 UNWATCHED: frozenset[str] = frozenset(_NAMES.split())
