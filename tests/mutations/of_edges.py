@@ -115,7 +115,7 @@ JOIN_PAST = guards(
 
 REDACTION = guards(
     "redaction.py",
-    "tests/test_redaction.py tests/pipeline/test_leaks.py",
+    "tests/test_guards_redaction.py tests/test_redaction.py tests/pipeline/test_leaks.py",
     ("redact-flags", "an unsampled flag is no unknown one",
      "    if flags:\n        return Sampling.UNSAMPLED\n",
      ""),
