@@ -1,4 +1,4 @@
-"""The ledger against its targets: ingest, memory, a verdict's questions and pauses, beside four peers in one run.
+"""The ledger against its targets: ingest, memory, a verdict's questions and pauses, beside three peers in one run.
 
     python tests/bench/bench_ledger.py [--operations 50000000] [--engines 8] [--rounds 5]
 
