@@ -24,11 +24,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.bench.truth_plays import Play, complete, faulty, of_each_kind
+from tests.bench.truth_plays import Play, complete, faulty, forgetful, of_each_kind
 from tests.fleet.compare import compare
 from tests.fleet.traces import FOLDER, load
 
-KINDS = {"complete": complete, "kinds": of_each_kind, "faulty": faulty}
+KINDS = {"complete": complete, "kinds": of_each_kind, "faulty": lambda share: (*faulty(share), *forgetful(share))}
 CHANGES = ("token_divergence", "extra_key_mismatch")
 BARS = "▁▂▃▄▅▆▇█"
 

@@ -142,6 +142,22 @@ def faulty(share: float) -> Iterator[Play]:
             )
 
 
+def forgetful(share: float) -> Iterator[Play]:
+    """Windows that are shorter than the trace."""
+    for direct in (True, False):
+        for seconds in (60, 300, 1800):
+            yield Play(
+                name=f"window {seconds} s {'direct' if direct else 'derived'}",
+                trace=SYNTHETIC if seconds < 600 else CONVERSATION,
+                requests=2886,
+                share=share,
+                spec=FleetSpec(capacity=1500, routing="pa", lookup_spans=direct, window_seconds=seconds),
+                config=CONFIG.replace("1000000", str(seconds)),
+                curve=f"window ({'direct' if direct else 'derived'})",
+                rate=seconds,
+            )
+
+
 def _faults() -> Iterator[tuple[str, float, Faults]]:
     for rate in RATES:
         yield "drop", rate, Faults(drop_batches=rate)

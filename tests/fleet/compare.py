@@ -44,7 +44,7 @@ class Pair:
     @property
     def wrong(self) -> bool:
         """Whether it names another cause than the true one."""
-        return self.named and self.said != self.truth.cause
+        return self.named and self.said not in {self.truth.cause, self.truth.in_window}
 
     def line(self) -> str:
         """Both in one line, for a failing test."""
@@ -103,7 +103,7 @@ class Score:
         """Verdicts with the right cause whose figures or reason are not the true ones."""
         for pair in self.pairs:
             truth, verdict = pair.truth, pair.verdict
-            if verdict is None or not pair.named or pair.wrong:
+            if verdict is None or self.said_in_window(pair) or not pair.named or pair.wrong:
                 continue
             if verdict.cached_tokens != truth.cached_tokens:
                 yield "cached_tokens", pair
@@ -119,6 +119,11 @@ class Score:
                 yield "lost_tokens", pair
             if verdict.worker != truth.worker:
                 yield "worker", pair
+
+    @staticmethod
+    def said_in_window(pair: Pair) -> bool:
+        """Whether the service had forgotten what the true cause rests on."""
+        return pair.said != pair.truth.cause
 
     def table(self) -> str:
         """The confusion matrix and the three figures, to print."""

@@ -77,6 +77,8 @@ class FleetSpec:
     """The engine gives up the last block that it matched, for its draft model."""
     clock_tolerance_seconds: float = 0.05
     """Moments of two hosts closer than this have no order: the service's setting."""
+    window_seconds: float | None = None
+    """How far back the service remembers; None: to the beginning."""
     heartbeats: bool = True
     """Idle workers publish an empty batch within a second of any lookup: the traffic of a busy fleet."""
     injection: Injection = field(default_factory=Injection)
@@ -122,6 +124,8 @@ class Truth:
     prompt_tokens: int
     cached_tokens: int
     cause: str
+    in_window: str = ""
+    """The cause as far as the service's window shows it, where that is another one."""
     reason: str = ""
     label: str = ""
     """The letter of the published tables."""

@@ -138,6 +138,16 @@ def test_half_of_a_pair_alone_is_never_another_cause(name: str, *, direct: bool)
     check_honest(compare(load("mooncake_conversation_full").first(150), spec))
 
 
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("key", ["mooncake_synthetic_full", "mooncake_conversation_full"])
+def test_short_window_says_what_it_shows(key: str, *, direct: bool) -> None:
+    config = CONFIG.replace("1000000", "60")
+    spec = FleetSpec(workers=4, capacity=700, routing="pa", lookup_spans=direct, window_seconds=60)
+    score = compare(load(key).first(500), spec, config)
+    check_honest(score)
+    assert any(pair.said == pair.truth.in_window != pair.truth.cause for pair in score.pairs)
+
+
 FAULTS = {
     "drop-0.1%": Faults(drop_batches=0.001),
     "drop-1%": Faults(drop_batches=0.01),

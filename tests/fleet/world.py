@@ -56,14 +56,18 @@ class Cache:
         """By key, for each operation twice the number of its batch, plus one for a store."""
         self.sweeps: list[Sweep] = []
 
-    def leading(self, keys: Iterable[int], *, once: bool = False) -> int:
-        """How many leading keys are resident here (``once``: are or were)."""
+    def leading(self, keys: Iterable[int], *, once: bool = False, since: int = 0) -> int:
+        """How many leading keys are resident here (``once``: are, or were since then)."""
         count = 0
         for key in keys:
-            if key not in self.copies and not (once and key in self.gone):
+            if key not in self.copies and not (once and self.held(key, since)):
                 break
             count += 1
         return count
+
+    def held(self, key: int, since: int) -> bool:
+        """Whether a key is or was resident here since some time."""
+        return key in self.copies or (key in self.gone and self.gone[key].at >= since)
 
     def lost(self, after: int, until: int) -> bool:
         """Whether a batch in ``(after, until]`` never arrived.
@@ -100,6 +104,7 @@ class World:
         self.own: dict[int, int] = {}
         self.plain: dict[int, int] = {}
         self._tolerance = round(spec.clock_tolerance_seconds * SECOND)
+        self._window = None if spec.window_seconds is None else round(spec.window_seconds * SECOND)
         injection = spec.injection
         self._keyed = bool(injection.salted or injection.adapted)
         self._edited = bool(injection.edited)
@@ -168,14 +173,16 @@ class World:
         truth.recomputed_blocks = len(chain)
         cause, reason, label, lost = self._cause(asked, first, chain)
         truth.cause, truth.reason, truth.label = cause, reason, label
+        if self._window is not None:
+            truth.in_window, *_ = self._cause(asked, first, chain, asked.at - self._window)
         truth.lost_tokens = None if lost is None else lost * self._spec.block_size
 
-    def _cause(self, asked: Asked, first: int, chain: Sequence[int]) -> Row:
+    def _cause(self, asked: Asked, first: int, chain: Sequence[int], since: int = 0) -> Row:
         return (
             self._by_engine(asked, first, chain)
             or self._spoilt(asked, chain[0])
-            or self._by_record(asked, first, chain)
-            or self._never_stored(self.caches[asked.worker], asked.prompt, first, chain)
+            or self._by_record(asked, first, chain, since)
+            or self._never_stored(self.caches[asked.worker], asked.prompt, first, chain, since)
         )
 
     def _by_engine(self, asked: Asked, first: int, chain: Sequence[int]) -> Row | None:
@@ -191,13 +198,15 @@ class World:
             return "sparse_retention", "", "F", asked.found.dense // unit * unit - first
         return "lookup_failure", "", "F", ahead
 
-    def _by_record(self, asked: Asked, first: int, chain: Sequence[int]) -> Row | None:
+    def _by_record(self, asked: Asked, first: int, chain: Sequence[int], since: int) -> Row | None:
         """Somebody holds the block, held it, or promised it."""
         here, key, route, offer = self.caches[asked.worker], chain[0], asked.route, asked.found.offer
         others = [cache for index, cache in enumerate(self.caches) if index != asked.worker]
         promised = route.predicted is not None and route.predicted > first and self._spec.router_spans
         # A key that the record still has was taken by another request of the same step.
-        gone = here.gone.get(key) or (Gone(asked.at, "capacity") if key in here.copies else None)
+        gone = (here.gone.get(key) if here.held(key, since) else None) or (
+            Gone(asked.at, "capacity") if key in here.copies else None
+        )
         if promised and route.predicted is not None and (gone is None or gone.at + INDEX_LAG < asked.routed):
             return "stale_index", "", "L" if gone else "N", min(route.predicted - first, len(chain))
         if asked.tier is not None and key in asked.tier and offer is not None and offer.status == "none":
@@ -207,8 +216,8 @@ class World:
             return "routing_miss", self._routing_reason(first, route), "H", held
         if gone is not None:
             reason = "after_route" if promised and gone.at > asked.routed else gone.how
-            return "evicted", reason, "L", here.leading(chain, once=True)
-        lost = max((other.leading(chain, once=True) for other in others), default=0)
+            return "evicted", reason, "L", here.leading(chain, once=True, since=since)
+        lost = max((other.leading(chain, once=True, since=since) for other in others), default=0)
         if lost:
             return "evicted_elsewhere", "", "E", lost
         return None
@@ -230,8 +239,8 @@ class World:
             return ""
         return "holder_known" if (route.best or 0) > first else "holder_unknown"
 
-    def _never_stored(self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int]) -> Row:
-        siblings = [key for key in self.children[prompt.parent(first)] if key != chain[0]]
+    def _never_stored(self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int], since: int) -> Row:
+        siblings = [key for key in self.children[prompt.parent(first)] if key != chain[0] and self._known(key, since)]
         label = ("B" if siblings else "X") if first else "R"
         twins = self._twins(here, prompt, first)
         if twins:
@@ -245,6 +254,9 @@ class World:
         if label == "X":
             return "new_content", "", label, 0
         return "no_recent_match", "branch" if label == "B" else "first_seen", label, 0
+
+    def _known(self, key: int, since: int) -> bool:
+        return any(cache.held(key, since) for cache in self.caches)
 
     def _twins(self, here: Cache, prompt: Prompt, index: int) -> set[int]:
         """Keys that are resident here for the same tokens under other extra keys."""

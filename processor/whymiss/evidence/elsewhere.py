@@ -88,7 +88,8 @@ class Elsewhere:
                 else:
                     count = _certain(states, HELD, history_gap)
                     holders.append(Holder(stream=other, tier=tier, leading_blocks=count))
-                if states[0].state is Residency.EVICTED and tier is Tier.DEVICE:
+                evicted = states[0].state is Residency.EVICTED and self._record.in_window(states[0], reading)
+                if evicted and tier is Tier.DEVICE:
                     lost.append(_certain(states, HELD_OR_LOST, history_gap))
         known = [count for count in lost if count is not None]
         return msgspec.structs.replace(

@@ -63,6 +63,14 @@ class OwnRecord:
             return Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT
         return Reason.NONE
 
+    def in_window(self, fact: Fact, reading: Reading) -> bool:
+        """Whether what a fact tells of happened within the window before a lookup.
+
+        Records keep somewhat more, each its own amount: compared beyond the window, one would tell of a time
+        that another has forgotten.
+        """
+        return fact.at_unix_nanos is None or fact.at_unix_nanos >= reading.latest - self._window
+
     def add(self, facts: Facts, stream: StreamId, reading: Reading, lookup: Lookup | None) -> Facts:
         """The facts with what the record says of the first missed block and those behind it."""
         chain, complete = matchable_chain(facts, reading)
