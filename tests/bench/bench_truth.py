@@ -28,7 +28,7 @@ from tests.bench.truth_plays import Play, complete, faulty, forgetful, of_each_k
 from tests.fleet.compare import compare
 from tests.fleet.traces import FOLDER, load
 
-KINDS = {"complete": complete, "kinds": of_each_kind, "faulty": lambda share: (*faulty(share), *forgetful(share))}
+KINDS = {"complete": complete, "kinds": of_each_kind, "faulty": faulty, "forgetful": forgetful}
 CHANGES = ("token_divergence", "extra_key_mismatch")
 BARS = "▁▂▃▄▅▆▇█"
 
