@@ -18,8 +18,7 @@ _NAMES = """
     later-work-unknown later-work-someone identity-asked holders-doubt-view holders-doubt-holder
     elsewhere-device elsewhere-cost identity-doubt computing-own computing-key certain-gap relatives-parent
     relatives-same relatives-maybe relatives-own-complete relatives-complete relatives-tail relatives-self
-    relatives-late strange-late tail-chain redact-digested redact-digested-raw redact-status
-    redact-last-hit-engine
+    relatives-late strange-late tail-chain
 """
 
 UNWATCHED: frozenset[str] = frozenset(_NAMES.split())
