@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
@@ -24,6 +25,8 @@ from whymiss.redaction import Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from whymiss.edge.grpc_bodies import Context
 
 
 @asynccontextmanager
@@ -122,3 +125,33 @@ async def test_a_pushed_batch_reaches_the_core_through_the_receiver() -> None:
             await unary(push(0))
     assert refused.value.code() is grpc.StatusCode.INTERNAL  # this core takes no KV events
     assert counted(behind.core.measures, "whymiss.stage.failures", stage="ledger") == 1
+
+
+class Silent:
+    """A call whose message never comes."""
+
+    async def read(self) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+
+class Prompt:
+    """A call whose message is there."""
+
+    async def read(self) -> bytes:
+        return b"message"
+
+
+@looped
+async def test_a_message_whose_time_is_just_over_costs_nobody_else_a_failure() -> None:
+    bodies = Bodies(bodies_max=1, seconds_max=0, undisturbed_seconds=0)
+    silent, prompt = cast("Context", Silent()), cast("Context", Prompt())
+
+    async def arrive() -> bytes:
+        # In this turn of the loop the silent one's time ends; it hears of it in the next one.
+        await asyncio.sleep(0)
+        return await bodies.read(prompt)
+
+    late, punctual = await asyncio.gather(bodies.read(silent), arrive(), return_exceptions=True)
+    assert isinstance(late, TimeoutError)
+    assert punctual == b"message"

@@ -89,3 +89,37 @@ def test_what_is_held_and_what_is_left_are_all_there_is(steps: list[tuple[int, i
 
 async def _take(held: Held, size: int) -> None:
     held.take(size)
+
+
+@looped
+async def test_a_body_whose_time_is_just_over_costs_nobody_else_a_failure() -> None:
+    budget = Budget(100, undisturbed_seconds=0)
+    slow, quick = Held(budget), Held(budget)
+
+    async def arrive() -> None:
+        # In this turn of the loop the slow one's time ends; it hears of it in the next one.
+        await asyncio.sleep(0)
+        quick.take(50)
+
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(_expire(slow, budget))
+        tasks.create_task(arrive())
+    assert waiting.result()
+    quick.give_back()
+    assert budget.bytes_left == 100
+
+
+async def _expire(held: Held, budget: Budget) -> bool:
+    """Arrive with no time left; says whether it ended for want of time."""
+    try:
+        async with asyncio.timeout(0) as patience:
+            budget.arrives(held, patience)
+            try:
+                held.take(80)
+                await asyncio.Event().wait()
+            finally:
+                budget.arrived(held)
+    except TimeoutError:
+        held.give_back()
+        return True
+    return False

@@ -74,7 +74,8 @@ class Bodies:
                 "too many requests are arriving at once", limit_key=LIMIT_KEY, remedy="send larger batches, or later"
             )
         del self._coming[oldest]
-        oldest.reschedule(now)
+        if not oldest.expired():  # otherwise it is leaving already, and asyncio forbids to hurry it
+            oldest.reschedule(now)
 
 
 class Unhurried(grpc.GenericRpcHandler):

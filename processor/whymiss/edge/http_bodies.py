@@ -54,7 +54,8 @@ class Budget:
             return False
         self.arrived(oldest)
         oldest.give_back()
-        patience.reschedule(now)
+        if not patience.expired():  # otherwise it is leaving already, and asyncio forbids to hurry it
+            patience.reschedule(now)
         return True
 
 
