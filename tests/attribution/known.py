@@ -65,7 +65,7 @@ def resident(ahead: int = 8) -> Changes:
     return {"here": Fact(state=Residency.RESIDENT), "dense_ahead": ahead, "recoverable": ahead}
 
 
-def lost(removal: Removal = Removal.REMOVED, seconds: float = 100.0) -> Changes:
+def lost(removal: Removal | None = Removal.REMOVED, seconds: float = 100.0) -> Changes:
     when = at(seconds)
     fact = Fact(state=Residency.EVICTED, removal=removal, at_unix_nanos=when.latest_unix_nanos)
     return {"here": fact, "recoverable": 8, "lost_at": when}

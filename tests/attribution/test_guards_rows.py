@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attribution.known import DECLARED, HELD, SHOWS, Changes, but, judged, lost, promised, resident, tier
+from tests.attribution.known import DECLARED, HELD, NOW, SHOWS, Changes, but, judged, lost, promised, resident, tier
 from whymiss.attribution import agree
-from whymiss.model import Cause, Facts, Grade, Likeness, Owner, Reason, Residency, RouteDecision, Verdict
+from whymiss.model import Cause, Facts, Grade, Likeness, Moment, Owner, Reason, Residency, RouteDecision, Verdict
 
 HOLE = Reason.EVENTS_DROPPED
 
@@ -83,6 +83,12 @@ def test_a_router_knew_of_a_better_worker_only_if_that_is_another_one() -> None:
 )
 def test_a_router_that_says_that_it_is_blind_did_not_know(aware: bool | None, reason: Reason) -> None:
     assert judged(but(**HELD, route=RouteDecision(worker="here", prefix_aware=aware))).reason is reason
+
+
+def test_an_eviction_has_no_reason_where_the_record_has_none() -> None:
+    anytime = Moment(earliest_unix_nanos=0, latest_unix_nanos=NOW)
+    assert said(but(**lost(None))) == (Cause.EVICTED, Reason.NONE)
+    assert said(but(**{**lost(None), **promised(), "lost_at": anytime})) == (Cause.UNKNOWN, Reason.AMBIGUOUS_COPIES)
 
 
 def test_only_a_promised_block_is_lost_after_its_route() -> None:

@@ -36,6 +36,18 @@ def test_an_eviction_needs_no_record_before_it() -> None:
     assert said(scene.verdict("asked")) == ("evicted", "cleared")
 
 
+def test_a_reset_is_no_reason_for_what_may_have_been_gone_before_it() -> None:
+    scene = Scene("w")
+    scene["w"].stored(1.0, WHAT)
+    scene["w"].dropped()
+    scene["w"].removed(2.0, WHAT, *range(12))
+    scene["w"].cleared(3.0)
+    scene.serve("asked", "w", 6.0, WHAT)
+    verdict = scene.verdict("asked")
+    assert said(verdict) == ("evicted", "")
+    assert (verdict.eviction_reason, verdict.eviction_age_ms) == (None, None)
+
+
 def test_a_hole_in_another_workers_record_leaves_the_view_partial() -> None:
     for view, expected in (("complete", ("unknown", "fleet_view_partial")), ("declared", ("evicted", "capacity"))):
         scene = Scene("w", "other", config=f"{{attribution: {{fleet_view: {view}}}}}")

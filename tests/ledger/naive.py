@@ -293,7 +293,8 @@ class NaiveRecord:
         if "hole" in meanings:
             return Fact(state=Residency.UNKNOWN, at_unix_nanos=after[0].unix_nanos, ordinal=after[0].ordinal)
         if after and high > 0:
-            removal = Removal(meanings[0])
+            # The barrier took what was there, and only what surely was there surely left with it.
+            removal = Removal(meanings[0]) if low > 0 else None
             return Fact(
                 state=Residency.EVICTED,
                 at_unix_nanos=after[0].unix_nanos,

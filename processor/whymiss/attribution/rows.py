@@ -171,7 +171,9 @@ def router_was_stale(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 
 
 def _order_gap(facts: Facts) -> Reason:
-    """Why a loss and a promise have no order: clocks, or a reset that is published with the next step."""
+    """Why a loss and a promise have no order: copies, clocks, or a reset that is published with the next step."""
+    if facts.here is not None and facts.here.state is Residency.EVICTED and facts.here.removal is None:
+        return Reason.AMBIGUOUS_COPIES
     delayed = facts.here is not None and facts.here.removal in {Removal.CLEARED, Removal.RESTARTED}
     return Reason.EVIDENCE_LATE if delayed else Reason.CLOCK_SKEW
 
@@ -243,14 +245,19 @@ def view_gap(facts: Facts, policy: Policy) -> Unsure | None:
     return None
 
 
+_REASONS = {
+    Removal.REMOVED: Reason.CAPACITY,
+    Removal.CLEARED: Reason.CLEARED,
+    Removal.RESTARTED: Reason.RESTARTED,
+}
+
+
 def evicted(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 12: held here and lost before the lookup."""
     here = facts.here
     if (gap := view_gap(facts, policy)) is not None or here is None or here.state is not Residency.EVICTED:
         return gap
-    reason = {Removal.CLEARED: Reason.CLEARED, Removal.RESTARTED: Reason.RESTARTED}.get(
-        here.removal or Removal.REMOVED, Reason.CAPACITY
-    )
+    reason = Reason.NONE if here.removal is None else _REASONS[here.removal]
     promised = facts.route is not None and (facts.route.predicted_blocks or 0) > (facts.first or 0)
     if promised and not facts.route_gap and facts.promised_at is not None and facts.lost_at is not None:
         after = facts.lost_at.earliest_unix_nanos > facts.promised_at.latest_unix_nanos

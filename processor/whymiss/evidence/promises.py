@@ -99,9 +99,10 @@ class PromiseReader:
         """When a block left, given when that was published.
 
         vLLM publishes a reset with its next step, and a restart shows with the first batch of the new
-        life. So it happened at any time before, unless a batch came out between the promise and it.
+        life. So it happened at any time before, unless a batch came out between the promise and it. Of a
+        block that may have been gone before the reset, nothing more is known.
         """
-        earliest = published
+        earliest = published if removal is not None else 0
         if removal in {Removal.CLEARED, Removal.RESTARTED}:
             earliest = 0
             decided = promise.at.latest_unix_nanos if promise.at is not None else published

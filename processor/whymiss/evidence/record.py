@@ -84,7 +84,9 @@ class OwnRecord:
         uncertain = gap_after(states, recoverable, history_gap) or (recoverable == len(states) and not complete)
         boundary, sparse_gap = self._vetoed(stream, facts, reading, ahead, history_gap)
         block = self._ledger.block(stream, chain[0])
-        age = None if here.at_unix_nanos is None else max(0, reading.earliest - here.at_unix_nanos)
+        # Without a removal the time is the latest at which it can have left.
+        at = here.at_unix_nanos if here.removal is not None else None
+        age = None if at is None else max(0, reading.earliest - at)
         return msgspec.structs.replace(
             facts,
             key=chain[0],

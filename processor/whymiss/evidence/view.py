@@ -120,7 +120,7 @@ class View:
         (now,) = self._ledger.as_of(sight.stream, (key,), sight.confirmed, tier=tier)
         if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:
             return False
-        if now.removal in {Removal.CLEARED, Removal.RESTARTED}:
+        if now.state is Residency.EVICTED and now.removal is not Removal.REMOVED:
             return False
         began = self._recent.prefills_began(sight.stream.worker, now.at_unix_nanos)
         return began is not None and began > sight.until

@@ -117,7 +117,8 @@ def judge(found: Tally, hits: Hits, barriers: BarrierColumns) -> Judgement:
     ended = after & (held | found.unsure)
     states[ended] = _EVICTED
     states[found.lost] = _UNKNOWN
-    effects = _OF_EFFECT[barriers.effects[found.barrier]]
+    # What may have been gone already surely is now, but not surely through the barrier.
+    effects = np.where(held, _OF_EFFECT[barriers.effects[found.barrier]], -1)
     removals = np.where(found.lost, -1, np.where(ended, effects, removals)).astype(np.int8)
     at_barrier = ended | found.lost
     first = barriers.ordinals[np.maximum(found.barrier, 0)]

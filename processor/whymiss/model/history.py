@@ -24,6 +24,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     at_unix_nanos: int | None = None
     """Time of the operation that made it so, on the stream's clock."""
     removal: Removal | None = None
+    """How an evicted block left; ``None`` where a clear or restart came when it may have been gone already."""
     ordinal: int | None = None
     """Ordinal of that operation's event in its stream."""
 
