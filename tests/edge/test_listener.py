@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from tests.edge.loops import looped
-from whymiss.edge.listener import Listener, Visit, allow_open_files
+from whymiss.edge.listener import Listener, Visit, allow_open_files, why_not
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -126,3 +129,16 @@ def test_the_process_may_have_as_many_files_open_as_the_system_lets_it() -> None
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@looped
+async def test_what_cannot_be_listened_on_is_named_with_the_reason() -> None:
+    async with listening(1) as (first, _):
+        endpoint = f"127.0.0.1:{first.port}"
+        second = Listener(endpoint, Echo, print, connections_max=1)
+        with pytest.raises(OSError, match=f"^.*cannot listen on {endpoint}: Address already in use$"):
+            await second.start()
+        reason = await why_not(endpoint)
+    assert (reason.errno, reason.strerror) == (errno.EADDRINUSE, f"cannot listen on {endpoint}: Address already in use")
+    reason = await why_not(endpoint)
+    assert (reason.errno, reason.strerror) == (errno.EADDRNOTAVAIL, f"gRPC cannot listen on {endpoint}")

@@ -78,7 +78,13 @@ def test_text_of_an_exception_is_not_written_but_its_type_and_place_are(written:
 
 
 @pytest.mark.parametrize(
-    ("error", "text"), [(BadInput("not a span", offset=7), "not a span at byte 7"), (OSError(98, "in use"), "in use")]
+    ("error", "text"),
+    [
+        (BadInput("not a span", offset=7), "not a span at byte 7"),
+        (OSError(98, "in use"), "in use"),
+        (OSError(2, "no such file", "/var/spool"), "no such file: /var/spool"),
+        (OSError(2, "no such file", b"/var/spool"), "no such file"),
+    ],
 )
 def test_text_that_is_known_to_be_harmless_is_written(written: io.StringIO, error: Exception, text: str) -> None:
     Log("x").error("refused", error=error)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 
 import grpc
@@ -149,10 +150,12 @@ async def test_a_client_that_pings_while_idle_stays_connected() -> None:
 
 
 @looped
-async def test_an_address_in_use_is_an_os_error() -> None:
+async def test_an_address_in_use_is_an_os_error_that_says_so() -> None:
     behind = room()
     async with grpc_door(behind) as door:
         second = GrpcReceiver(f"127.0.0.1:{door.port}", GrpcReceiverConfig(), behind.intake)
-        with pytest.raises(OSError, match="cannot listen"):
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{door.port}: Address already in use") as raised:
             await second.start()
+        assert raised.value.strerror, "the log writes nothing else of an OSError"
+        assert raised.value.errno == errno.EADDRINUSE
         await second.stop()

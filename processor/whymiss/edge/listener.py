@@ -137,6 +137,37 @@ def reason_of(error: OSError) -> str:
             return "handshake_broken_off"
 
 
+async def why_not(endpoint: str) -> OSError:
+    """Find out why gRPC cannot listen, which says only that it cannot."""
+    try:
+        for listening in [] if endpoint.startswith("unix:") else await _listening(endpoint):
+            listening.close()
+    except OSError as error:
+        return error
+    return OSError(errno.EADDRNOTAVAIL, f"gRPC cannot listen on {endpoint}")
+
+
+async def _listening(endpoint: str) -> list[socket.socket]:
+    """Listen on all addresses of an endpoint, or raise an `OSError` that names it."""
+    address = urlsplit(f"//{endpoint}")
+    with contextlib.ExitStack() as stack:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                address.hostname, address.port or 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            sockets = []
+            for family, _, _, _, place in dict.fromkeys(found):
+                listening = stack.enter_context(socket.create_server(place[:2], family=family, backlog=_BACKLOG))
+                listening.setblocking(False)
+                sockets.append(listening)
+        except OSError as error:
+            # Without what Python adds in parentheses to some of them.
+            reason = (error.strerror or "").split(" (", 1)[0]
+            raise OSError(error.errno, f"cannot listen on {endpoint}: {reason}") from error
+        stack.pop_all()
+    return sockets
+
+
 class Listener:
     """Accepts connections at one address, with TLS where there is a context.
 
@@ -155,7 +186,7 @@ class Listener:
         handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
         self.handshake_seconds_max = None if context is None else handshake_seconds_max
-        self._address = urlsplit(f"//{endpoint}")
+        self._endpoint = endpoint
         self._connections_max = connections_max
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -170,18 +201,7 @@ class Listener:
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(
-            self._address.hostname, self._address.port or 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-                listening.setblocking(False)
-                self._sockets.append(listening)
-        except OSError:
-            self._close()
-            raise
+        self._sockets = await _listening(self._endpoint)
         self.port = self._sockets[0].getsockname()[1]
         self._accepting = [asyncio.create_task(self._accept(listening)) for listening in self._sockets]
 
@@ -190,17 +210,14 @@ class Listener:
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
-        self._close()
+        for listening in self._sockets:
+            listening.close()
 
     async def hang_up(self) -> None:
         """End all connections at once, and those that are still in their handshake."""
         for visit in tuple(self.visits):
             visit.abort()
             await visit.drop()
-
-    def _close(self) -> None:
-        for listening in self._sockets:
-            listening.close()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

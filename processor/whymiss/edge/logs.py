@@ -128,5 +128,7 @@ def _told(error: BaseException) -> dict[str, Scalar | list[str]]:
     if isinstance(error, BadInput | ConfigError | Overloaded):
         told["error.message"] = str(error)[:_CHARS_MAX]
     elif isinstance(error, OSError) and error.strerror:
-        told["error.message"] = error.strerror[:_CHARS_MAX]
+        # Files and addresses are opened because the configuration names them, never because a sender does.
+        named = f"{error.strerror}: {error.filename}" if isinstance(error.filename, str) else error.strerror
+        told["error.message"] = named[:_CHARS_MAX]
     return told | ({"error.at": frames[-_FRAMES_MAX:]} if frames else {})

@@ -13,6 +13,7 @@ from ..wire.json_out import export_response, retry_delay_bytes, status_details_b
 from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
 from .grpc_bodies import Bodies, Unhurried
 from .grpc_tls import TlsFront
+from .listener import why_not
 from .security import OPEN, Doorkeeper, server_context
 from .services import SERVICES
 
@@ -100,7 +101,7 @@ class GrpcReceiver:
         try:
             self.port = self._server.add_insecure_port(self._endpoint if self._front is None else self._front.target)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {self._endpoint}") from error
+            raise await why_not(self._endpoint if self._front is None else self._front.target) from error
         await self._server.start()
         if self._front is not None:
             await self._front.start()
