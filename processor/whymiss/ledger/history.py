@@ -16,7 +16,7 @@ from ..model import Fact, Residency, Tier
 from .barriers import Barriers
 from .chains import PIECE, PLACED, Chains
 from .events import Keys
-from .filters import Probe
+from .filters import Probe, second_bit
 from .findings import Findings
 from .folding import fold
 from .merging import mergeable, merged
@@ -121,11 +121,11 @@ class History:
         if probe.values.size > 1:
             return ((run, part) for _, _, run, part in runs)
         # A single block is what most questions are about: spare it every call.
-        high = probe.first >> 32
+        high, second = probe.first >> 32, second_bit(probe.first)
         return (
             (run, part)
             for view, bits, run, part in runs
-            if view[(bit := (high * bits) >> 32) >> 3] & (128 >> (bit & 7))
+            if (word := view[(bit := (high * bits) >> 32) >> 6]) & second and word >> (bit & 63) & 1
         )
 
     def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
@@ -139,9 +139,8 @@ class History:
         if position < self.edge:
             return Findings.all_of(Residency.UNKNOWN, count)
         findings = Findings.all_of(Residency.NEVER_SEEN, count)
-        # In ascending order they are searched in neighbouring places of memory.
-        order = probe.values.argsort()
-        hits = self.counted_hits(place, Probe(probe.values[order]) if count > 1 else probe, position)
+        order, ascending = probe.ascending if count > 1 else (None, probe)
+        hits = self.counted_hits(place, ascending, position)
         if not hits.owners.size:
             return findings
         barriers = self.barriers.of(place[0])
@@ -150,7 +149,7 @@ class History:
         nanos = self.nanos_of(
             judged.ordinals, place[0], at_barrier=judged.at_barrier if barriers.ordinals.size else None
         )
-        findings.fill(order[found.owners], judged, nanos)
+        findings.fill(found.owners if order is None else order[found.owners], judged, nanos)
         return findings
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
