@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import tracemalloc
 from collections import deque
@@ -63,8 +64,11 @@ class Fixed(Residence):
     size: int = 0
     after_trim: int | None = None
     trims: int = 0
+    failure: OSError | None = None
 
     def read(self) -> int:
+        if self.failure is not None:
+            raise self.failure
         return self.size
 
     def trim(self) -> None:
@@ -275,6 +279,22 @@ async def test_freed_memory_is_given_back_at_most_now_and_then() -> None:
     held.pace.pass_by(60)
     held.memory.look()
     assert held.residence.trims == 2
+
+
+@looped
+async def test_while_resident_memory_cannot_be_read_the_last_figure_holds() -> None:
+    held = Held(Limits(0, soft=1 << 40, hard=1 << 40, resident=1000), core=PassingCore(100), size=2000)
+    held.memory.look()
+    held.residence.failure = OSError(errno.EMFILE, "no descriptor is left")
+    held.pace.pass_by(60)
+    held.memory.look()
+    held.memory.gauge()
+    assert counted(held.core.measures, "whymiss.process.memory") == 2000
+    await held.accept(traces(1, padding=500))
+    with pytest.raises(Overloaded, match=r"memory\.resident_limit_bytes"):
+        await held.accept(traces(2))
+    held.core.drain()
+    await held.stop()
 
 
 def engine_request(number: int) -> bytes:

@@ -115,7 +115,7 @@ class Residence:
     """What this process takes from the system; a test has one of its own."""
 
     def read(self) -> int:
-        """Resident memory in bytes."""
+        """Resident memory in bytes. Raises `OSError` where the system does not say."""
         return resident_bytes()
 
     def trim(self) -> None:
@@ -201,12 +201,12 @@ class Memory:
     def look(self) -> None:
         """Measure what is too slow to be measured with every request."""
         self._recorded = self._core.recorded_bytes
-        self._resident = self._residence.read()
+        self._measure()
         limit, now = self._limits.resident, self._pace.now()
         if limit is not None and self._resident > limit and now >= self._trim_at:
             self._trim_at = now + TRIM_SECONDS
             self._residence.trim()
-            self._resident = self._residence.read()
+            self._measure()
 
     def relieve(self) -> bool:
         """Shed a part of the hold if there is too much of everything; returns whether there is more to shed."""
@@ -237,7 +237,13 @@ class Memory:
         for name, limit in (("soft", limits.soft), ("hard", limits.hard), ("resident", limits.resident)):
             if limit is not None:
                 measures.gauge("whymiss.memory.limit", limit, limit=name)
-        measures.gauge("whymiss.process.memory", self._residence.read())
+        measures.gauge("whymiss.process.memory", self._measure())
+
+    def _measure(self) -> int:
+        """Read the resident memory; while it cannot be (no descriptor is left), the last figure holds."""
+        with contextlib.suppress(OSError):
+            self._resident = self._residence.read()
+        return self._resident
 
     def _over_soft(self) -> str | None:
         """The key of the limit beyond which the hold goes, or ``None``."""
