@@ -16,7 +16,7 @@ import yaml
 
 from whymiss import __version__
 from whymiss.config import Config, parse
-from whymiss.edge.prometheus import family
+from whymiss.edge.prometheus import name_of
 from whymiss.measures import DIMENSIONS, INSTRUMENTS, Kind
 from whymiss.model import Cause, Owner, Reason
 
@@ -41,7 +41,7 @@ def series() -> Mapping[str, set[str]]:
         labels = {label.replace(".", "_") for label in instrument.labels} | SCRAPED
         if instrument.dimensional:
             labels |= {dimension.replace(".", "_") for dimension in DIMENSIONS}
-        name = family(instrument).name
+        name = name_of(instrument)
         suffixes = {Kind.SUM: ("_total",), Kind.GAUGE: ("",), Kind.HISTOGRAM: ("_bucket", "_sum", "_count")}
         found.update({name + suffix: labels for suffix in suffixes[instrument.kind]})
     return found

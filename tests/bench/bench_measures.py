@@ -1,4 +1,4 @@
-"""What one observation costs, and a scrape of as many series as the default caps allow.
+"""What one observation costs, and a push of as many series as the default caps allow (a scrape: bench_exposition.py).
 
 Run it by itself (``python tests/bench/bench_measures.py``) or with ``make bench``.
 """
@@ -15,7 +15,6 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.resources import Resource
 
 from whymiss.edge.otlp_metrics import Sent, batches, metrics_of
-from whymiss.edge.prometheus import render
 from whymiss.measures import DIMENSIONS, Dimensions, Exemplar, Measures
 from whymiss.model import Cause, Owner, Reason, Verdict
 
@@ -103,7 +102,6 @@ def test_cost_of_measuring() -> None:
     print(f"{'series at the default caps':45} {points:8}")
     calls: dict[str, Callable[[], object]] = {
         "snapshot": seen.snapshot,
-        "Prometheus text": partial(render, snapshot, {}, ""),
         "OTLP": partial(push, seen),
     }
     for name, call in calls.items():

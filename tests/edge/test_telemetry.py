@@ -19,8 +19,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from prometheus_client.openmetrics import parser
 
 from whymiss.config import TelemetryConfig
+from whymiss.edge.prometheus import Exposition, Format
 from whymiss.edge.telemetry import Collect, MetricsServer, OtlpMetricsPush, Temporality, own_resource, resident_bytes
-from whymiss.measures import Measures, MetricSnapshot
+from whymiss.measures import Dimensions, Measures, MetricSnapshot
+from whymiss.model import Cause, Owner, Verdict
 
 RESOURCE = own_resource()
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
@@ -97,27 +99,81 @@ def test_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str)
 
     given_type, text = asyncio.run(run())
     assert given_type.startswith(content_type)
-    assert 'whymiss_spans_claimed_total{dialect="vllm"} 3.0' in text
+    assert 'whymiss_spans_claimed_total{dialect="vllm"} 3\n' in text
     if accept:
         metrics = parser.text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
         assert {metric.name for metric in metrics} >= {"target", "whymiss_spans_claimed"}
 
 
 def test_scrape_is_compressed_on_request() -> None:
-    async def run() -> str | None:
+    async def run() -> list[tuple[str | None, bytes]]:
+        server = MetricsServer("127.0.0.1:0", measures().snapshot, RESOURCE)
+        await server.start()
+        url, answers = f"http://127.0.0.1:{server.port}/metrics", []
+        async with aiohttp.ClientSession() as session:
+            for coding in ("gzip", "identity"):
+                async with session.get(url, headers={"Accept-Encoding": coding}) as response:
+                    answers.append((response.headers.get("Content-Encoding"), await response.read()))
+        await server.stop()
+        return answers
+
+    (packed, from_packed), (plain, text) = asyncio.run(run())
+    assert (packed, plain) == ("gzip", None)
+    assert from_packed == text
+    assert b"whymiss_spans_late_total 0\n" in text
+
+
+def test_head_is_answered_without_a_body() -> None:
+    async def run() -> tuple[int, bytes, int]:
         server = MetricsServer("127.0.0.1:0", measures().snapshot, RESOURCE)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(url, headers={"Accept-Encoding": "gzip"}) as response,
-        ):
-            await response.read()
-            encoding = response.headers.get("Content-Encoding")
+        async with aiohttp.ClientSession() as session:
+            async with session.head(url) as response:
+                head = response.status, await response.read()
+            async with session.get(url) as response:
+                status = response.status
         await server.stop()
-        return encoding
+        return *head, status
 
-    assert asyncio.run(run()) == "gzip"
+    assert asyncio.run(run()) == (200, b"", 200)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+def test_others_on_the_loop_have_their_turn_while_a_scrape_is_written(coding: str) -> None:
+    seen = Measures(dimensions=("model",), values_max=300, series_max=300, start_unix_nanos=1)
+    for number in range(250):
+        hit = Verdict(cause=Cause.NONE, owner=Owner.NONE, prompt_tokens=64, cached_tokens=48, recomputed_tokens=16)
+        seen.observe(hit, Dimensions(model=f"{number:03}" * 40), first_token_seconds=1.0)
+    portions = [*Exposition(RESOURCE).portions(seen.snapshot(), Format.TEXT)]
+    turns = 0
+
+    async def run() -> int:
+        server = MetricsServer("127.0.0.1:0", collect, RESOURCE)
+        await server.start()
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        headers = {"Accept-Encoding": coding}
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+            counted = turns
+            await response.read()
+        ticking.clear()
+        await server.stop()
+        return counted
+
+    ticking: list[asyncio.Handle] = []
+
+    def tick() -> None:
+        nonlocal turns
+        turns += 1
+        if ticking:
+            ticking[0] = asyncio.get_running_loop().call_soon(tick)
+
+    def collect(reader: str | None) -> tuple[MetricSnapshot, ...]:
+        ticking.append(asyncio.get_running_loop().call_soon(tick))
+        return seen.snapshot(reader)
+
+    assert len(portions) > 5
+    assert asyncio.run(run()) >= len(portions)
 
 
 def test_stop_pushes_once_more() -> None:

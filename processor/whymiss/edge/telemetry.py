@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import mmap
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,9 @@ from opentelemetry.sdk.resources import Resource
 
 from .. import __version__
 from .logs import Log
+from .negotiation import format_for, takes_gzip
 from .otlp_metrics import Sent, batches, metrics_of
-from .prometheus import render
+from .prometheus import Exposition
 from .web import Site
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class MetricsServer:
 
     def __init__(self, endpoint: str, collect: Collect, resource: Mapping[str, str]) -> None:
         self._collect = collect
-        self._resource = resource
+        self._exposition = Exposition(resource)
         self._turn = asyncio.Lock()
         self._site = Site(endpoint, {"/metrics": self._metrics})
 
@@ -75,13 +77,39 @@ class MetricsServer:
         return self._site.port
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        # One at a time: a full set of series is megabytes of text, and many scrapers are one too many.
+        form, gzipped = format_for(_header(request, "Accept")), takes_gzip(_header(request, "Accept-Encoding"))
+        headers = {"Content-Type": form.value, "Vary": "Accept, Accept-Encoding"}
+        if gzipped:
+            headers["Content-Encoding"] = "gzip"
+        # One at a time: a full set of series is megabytes of text, and many scrapers are one too many. Who reads
+        # slowly keeps its own text only, and nobody waiting.
         async with self._turn:
-            snapshot, accept = self._collect(None), request.headers.get("Accept", "")
-            body, content_type = await asyncio.to_thread(render, snapshot, self._resource, accept)
-        response = web.Response(body=body, headers={"Content-Type": content_type})
-        response.enable_compression()
+            pieces = await _in_turns(self._exposition.portions(self._collect(None), form), gzipped=gzipped)
+        response = web.StreamResponse(headers=headers)
+        response.content_length = sum(map(len, pieces))
+        await response.prepare(request)
+        for piece in pieces if request.method != "HEAD" else ():
+            await response.write(piece)
+        await response.write_eof()
         return response
+
+
+async def _in_turns(portions: Iterable[bytes], *, gzipped: bool) -> list[bytes]:
+    """Make all portions, and let everybody else on the loop have a turn after each."""
+    made: list[bytes] = []
+    # The text repeats itself so much that the quickest level leaves a fiftieth of it.
+    packer = zlib.compressobj(level=1, wbits=zlib.MAX_WBITS | 16) if gzipped else None
+    for portion in portions:
+        made.append(portion if packer is None else packer.compress(portion))
+        await asyncio.sleep(0)
+    if packer is not None:
+        made.append(packer.flush())
+    return [piece for piece in made if piece]
+
+
+def _header(request: web.Request, name: str) -> str:
+    """A list-valued header, which may come in several lines."""
+    return ",".join(request.headers.getall(name, []))
 
 
 class OtlpMetricsPush:
