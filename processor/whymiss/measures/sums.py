@@ -149,6 +149,9 @@ class _Table:
 
 
 def _point(series: _Series, after: int) -> Point:
+    # Thousands of these are made at once while everybody waits: most have neither buckets nor exemplars.
+    if not series.sampled and not series.counts:
+        return Point(labels=series.labels, value=series.total)
     exemplars = tuple([(value, seen) for ordinal, value, seen in series.sampled.values() if ordinal > after])
     return Point(labels=series.labels, value=series.total, counts=tuple(series.counts), exemplars=exemplars)
 
