@@ -136,9 +136,10 @@ class Elsewhere:
     def _computing(self, streams: Sequence[StreamId], key: int, reading: Reading) -> bool:
         """Whether a request that was in its prefill at the lookup stored the block after it."""
         for other in streams:
+            own = reading.position if other == reading.stream else None
             for until in self._recent.prefilling(other.worker, reading.latest, reading.decodes):
                 stores = self._ledger.stores_between(other, reading.latest, until)
-                if any(key in store.keys and store.position != reading.position for store in stores):
+                if any(key in store.keys and store.position != own for store in stores):
                     return True
         return False
 
