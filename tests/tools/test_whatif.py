@@ -301,4 +301,6 @@ def test_the_readmes_example_is_what_the_tool_prints(capsys: pytest.CaptureFixtu
     lines = printed(capsys, str(path), *arguments, str(plot)).splitlines()
     assert path.name == name
     assert [line.rstrip() for line in lines] == rest.partition("\n```")[0].splitlines()
-    assert plot.read_text(encoding="utf-8") == (README.parent / "deploy" / "images" / "whatif.svg").read_text(encoding="utf-8")
+    assert plot.read_text(encoding="utf-8") == (README.parent / "deploy" / "images" / "whatif.svg").read_text(
+        encoding="utf-8"
+    )
