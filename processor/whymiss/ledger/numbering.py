@@ -101,28 +101,30 @@ class Numbering:
         self.heard = delivery.now
         return Accepted(arrival=Arrival.LATE_JOIN, operations=self._apply(seq, batch, delivery.now))
 
-    def settle(self, now: float) -> None:
-        """End the wait: what is still missing is a hole."""
+    def settle(self, now: float) -> int:
+        """End the wait: what is still missing is a hole. Returns the block operations of what waited."""
+        operations = 0
         while self.waiting:
             seq = min(self.waiting)
             batch = self.waiting.pop(seq)
-            broken = seq > self.last + 1 or not self._anchored
+            broken = seq > self.last + 1
             if broken and not len(self.record.history.timeline):
                 # Nothing was ever applied: the record simply begins late.
                 self.record.from_birth = False
-            self._anchored = True
-            self._apply(seq, batch, now, broken=broken)
+            operations += self._apply(seq, batch, now, broken=broken)
         self.waiting_since = None
+        return operations
 
     def _gap(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         missing = (self.last + 1, min([seq, *self.waiting]) - 1)
+        first = not self.waiting
+        self.waiting[seq] = batch
         if not delivery.can_replay:
-            operations = self._apply(seq, batch, delivery.now, broken=True)
+            # A publisher that could be asked before may have left some waiting, of earlier or later numbers.
+            operations = self.settle(delivery.now)
             return Accepted(
                 arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations
             )
-        first = not self.waiting
-        self.waiting[seq] = batch
         if first:
             self.waiting_since = delivery.now
             self._anchored = self.last < 0
