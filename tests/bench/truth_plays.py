@@ -14,10 +14,10 @@ from tests.fleet.tier import TierSpec
 ALL = 1 << 30
 CONVERSATION, SYNTHETIC = "mooncake_conversation_full", "mooncake_synthetic_full"
 TRACES: tuple[tuple[str, int, Literal["pa", "sticky"], int], ...] = (
-    (CONVERSATION, 1500, "pa", ALL),
+    (CONVERSATION, 1500, "pa", 3000),
     (SYNTHETIC, 1500, "pa", ALL),
-    ("weka_60", 2048, "pa", ALL),
-    ("weka_200", 8192, "sticky", 5000),
+    ("weka_60", 2048, "pa", 3000),
+    ("weka_200", 8192, "sticky", 2000),
     ("miniswe", 3072, "pa", ALL),
 )
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
@@ -39,7 +39,7 @@ class Play:
 
 
 def complete(share: float) -> Iterator[Play]:
-    """Every trace on one, four and sixteen workers, with the engine's own word and without it."""
+    """Every trace (the longest to a number of requests) on one, four and sixteen workers, with the engine's own word and without it."""
     for trace, capacity, routing, count in TRACES:
         for workers in (1, 4, 16):
             for direct in (True, False):
