@@ -22,6 +22,11 @@ def write(folder: Path, text: str) -> str:
     return str(file)
 
 
+def test_the_list_of_commands_breaks_no_sentence_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("--help") == 0
+    assert "..." not in capsys.readouterr().out.split("Commands:")[1]
+
+
 def test_check_prints_what_a_file_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ends("check", write(tmp_path, "join: {hold_seconds: 1m}\n")) == 0
     assert "  hold_seconds: 60.0\n" in capsys.readouterr().out

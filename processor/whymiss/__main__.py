@@ -36,7 +36,7 @@ def commands() -> None:
     """Tell why a prefix-cache lookup missed, and who can act on it."""
 
 
-@commands.command()
+@commands.command(short_help="Receive, attribute and send on until stopped.")
 @click.option("--config", "file", type=_FILE, help="Configuration file; without it all defaults hold.")
 def run(file: Path | None) -> None:
     """Receive spans, attribute misses, and send everything on until stopped; SIGHUP reads the file again.
@@ -56,7 +56,7 @@ def run(file: Path | None) -> None:
     sys.exit(service.run(config, again))
 
 
-@commands.command()
+@commands.command(short_help="Validate a configuration file.")
 @click.argument("file", type=_FILE)
 def check(file: Path) -> None:
     """Validate a configuration FILE and print what it means, secrets hidden.
@@ -69,7 +69,7 @@ def check(file: Path) -> None:
     click.echo(render(_read(file, keys=False)), nl=False)
 
 
-@commands.command()
+@commands.command(short_help="Attribute what a directory has recorded.")
 @click.argument("directory", type=_DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a verdict instead of a table.")
 @click.option("--config", "file", type=_FILE, help="Configuration file; without it the only source is the worker.")
@@ -87,7 +87,7 @@ def replay(directory: Path, file: Path | None, *, as_json: bool) -> None:
     sys.exit(tool.run(directory, config=config, as_json=as_json, out=sys.stdout))
 
 
-@commands.command()
+@commands.command(short_help="Show it at work on a recording of a real vLLM.")
 @click.option("--recording", "directory", type=_DIRECTORY, help="Another recording than the project's own.")
 def demo(directory: Path | None) -> None:
     """Play a recording of a real vLLM through the real service on loopback, and show why its cache missed.
@@ -102,7 +102,7 @@ def demo(directory: Path | None) -> None:
     sys.exit(tool.run(directory=directory, out=sys.stdout))
 
 
-@commands.command()
+@commands.command(short_help="Say where two requests stop being the same.")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("--reference", type=_FILE, help="Compare one request with this reference instead of a second one.")
 @click.option("--block-size", default=16, show_default=True, type=click.IntRange(min=1), help="Tokens in one block.")
@@ -125,7 +125,7 @@ def compare(files: tuple[Path, ...], file: Path | None, **options: Any) -> None:
     sys.exit(tool.run(files, _read(file), tool.Options(**options), sys.stdout))
 
 
-@commands.command()
+@commands.command(short_help="Write a known-good template as keyed digests.")
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option("--config", "file", required=True, type=_FILE, help="Configuration file, for redaction.digest_key.")
 @click.option("--name", required=True, help="Name of the template.")
@@ -144,7 +144,7 @@ def reference(files: tuple[Path, ...], file: Path, **options: Any) -> None:
     sys.exit(tool.run(files, _read(file), tool.Options(**options), sys.stdout))
 
 
-@commands.command()
+@commands.command(short_help="Say what whymiss sees in a file of OTLP traces.")
 @click.argument("file", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a span and a request.")
 def explain(file: Path, *, as_json: bool) -> None:
@@ -163,7 +163,7 @@ def explain(file: Path, *, as_json: bool) -> None:
     sys.exit(tool.run(content, as_json=as_json, out=sys.stdout))
 
 
-@commands.command()
+@commands.command(short_help="Replay a trace of requests on other fleets.")
 @click.argument("trace", type=_FILE)
 @click.option("--workers", multiple=True, metavar="N", help="Workers of the fleet.  [default: 1]")
 @click.option(
@@ -207,7 +207,7 @@ def whatif(trace: Path, **options: Any) -> None:
     sys.exit(tool.run(trace, tool.Options(**options), sys.stdout, sys.stderr))
 
 
-@commands.command()
+@commands.command(short_help="Write the documentation's generated tables.")
 @click.option("--check", is_flag=True, help="Write nothing; fail where a table is not what the code says.")
 def docs(*, check: bool) -> None:
     """Write the generated tables of the documentation, from a checkout.

@@ -100,8 +100,10 @@ def read_request(content: bytes, encode: Encode | None) -> Serialised:
         request = msgspec.json.decode(content, type=Serialised)
     except msgspec.DecodeError:
         raise BadInput("not a serialised request: JSON with token_ids or text is wanted") from None
-    if (request.text is None) == (not request.token_ids):
-        raise BadInput("a serialised request has either token_ids or text")
+    if request.text is None and not request.token_ids:
+        raise BadInput("has neither token_ids nor text (of messages, what the chat template makes of them)")
+    if request.text is not None and request.token_ids:
+        raise BadInput("has both token_ids and text, and one of them is the request")
     if request.text is not None:
         if encode is None:
             raise BadInput("a request of text needs a tokenizer")

@@ -48,6 +48,21 @@ def test_exit_codes_are_what_ci_needs(tmp_path: Path) -> None:
     assert exit_code("compare", one, write(tmp_path, "model", token_ids=TOKENS, model="m")) == 3
 
 
+def test_a_refusal_names_the_file_and_what_is_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, chat = write(tmp_path, "one", token_ids=TOKENS), write(tmp_path, "chat", messages=[])
+    both = write(tmp_path, "both", token_ids=TOKENS, text="secret")
+    said = []
+    for arguments in ([one], [one, chat], [one, both], [one, "--reference", chat, "--config", config(tmp_path)]):
+        assert exit_code("compare", *arguments) in {2, 3}
+        said.append(capsys.readouterr().err.removeprefix("whymiss: ").strip())
+    assert said == [
+        "compare takes two files, or one and --reference; 1 came",
+        f"{chat}: has neither token_ids nor text (of messages, what the chat template makes of them)",
+        f"{both}: has both token_ids and text, and one of them is the request",
+        f"{chat}: not a reference",
+    ]
+
+
 def test_people_read_the_block_and_the_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = write(tmp_path, "one", token_ids=TOKENS, cache_salt="tenant-1")
     other = write(tmp_path, "other", token_ids=CHANGED, cache_salt="tenant-2")

@@ -14,7 +14,7 @@ import msgspec
 
 from ..config import Config
 from ..errors import BadInput, ConfigError
-from ..reference import Comparison, Serialised, compare, compare_with, read_reference
+from ..reference import Comparison, Reference, Serialised, compare, compare_with, read_reference
 from .serialised import Tokenizer, load
 
 DIFFERENT = 1
@@ -59,21 +59,22 @@ def _compare(requests: list[Serialised], config: Config, options: Options) -> Co
         return compare(requests[0], requests[1], options.block_size, key)
     if secret is None:
         raise ConfigError("redaction.digest_key", "must be set: a reference is digested with it")
-    known = read_reference(_content(options.reference))
+    known = _reference(options.reference)
     return compare_with(known, requests[0], secret.reveal().encode(), config.redaction.digest_key_id)
 
 
 def _check_usage(files: tuple[Path, ...], options: Options) -> None:
-    wanted = 2 if options.reference is None else 1
-    if len(files) != wanted:
-        raise ConfigError("", f"compare takes {wanted} file(s){' beside --reference' if options.reference else ''}")
+    if len(files) != (2 if options.reference is None else 1):
+        raise ConfigError("", f"compare takes two files, or one and --reference; {len(files)} came")
     if options.snippet and (options.tokenizer is None or options.reference is not None):
         raise ConfigError("", "--reveal-text needs --tokenizer and two files")
 
 
-def _content(file: Path) -> bytes:
+def _reference(file: Path) -> Reference:
     try:
-        return file.read_bytes()
+        return read_reference(file.read_bytes())
+    except BadInput as error:
+        raise BadInput(f"{file}: {error}") from None
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}") from None
 
