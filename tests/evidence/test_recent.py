@@ -84,6 +84,7 @@ def test_a_request_stores_its_prompt_before_its_first_token_and_its_answer_after
 def test_prefills_at_a_moment_are_known_by_their_bounds() -> None:
     recent = noted((10.0, 1.0, 100, 1), (10.5, 1.0, 100, 1))
     assert recent.prefilling("w", at(10.7)) == [at(11.0), at(11.5)]
+    assert recent.prefilling("w", at(11.2)) == [at(11.5)], "the first has its token"
     assert recent.prefills_began("w", at(11.3)) == at(10.5)
     assert recent.prefills_began("w", at(10.9)) == at(10.0)
     assert recent.prefills_began("w", at(50.0)) is None
@@ -159,3 +160,16 @@ def test_lives_are_counted_as_no_less_than_they_take_and_the_oldest_go_beyond_th
     # Of the newest nothing is forgotten.
     assert recent.prefilling("w", spans[-1].start_unix_nanos)[-1] > spans[-1].start_unix_nanos
     assert recent.prefills_began("w", round(0.05 * SECOND)) is None
+
+
+def test_who_had_come_and_had_no_token_yet_may_have_stored() -> None:
+    # Looked up at the latest at 10.5, at 12 and at 13: the second waits, the third has not come.
+    said = [
+        EngineRequest(prompt_tokens=64, first_token_seconds=first, prefill_seconds=prefill)
+        for first, prefill in ((1.0, 0.5), (3.0, 1.0), (1.0, 1.0))
+    ]
+    recent = RecentRequests(KEEP)
+    for number, (start, one) in enumerate(zip((10.0, 10.0, 13.0), said, strict=True)):
+        recent.note("w", span(number, start, start + 9, one), one)
+    stored = [[life.span_id[-1] for life in recent.may_have_stored("w", at(when))] for when in (9.9, 10.9, 11.5, 13.0)]
+    assert stored == [[], [0, 1], [1], [1, 2]]

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tests.evidence.test_grouping import span
 from whymiss.evidence.reading import Reading
+from whymiss.evidence.recent import RecentRequests
 from whymiss.model import (
+    SECOND,
     Block,
     Coverage,
+    EngineRequest,
     Fact,
     GroupSpec,
     Hole,
@@ -55,6 +59,8 @@ class Told(msgspec.Struct, kw_only=True):
     sizes: dict[StreamId, int] = {}
     specs: list[GroupSpec] = []
     others: list[StreamId] = []
+    owners: list[StreamId] = []
+    """Storage that workers share."""
     below: dict[StreamId, list[Tier]] = {}
     stores: dict[StreamId, list[Store]] = {}
     blocks: dict[tuple[StreamId, int], Block] = {}
@@ -76,7 +82,7 @@ class Told(msgspec.Struct, kw_only=True):
         return [one for one in self.streams() if one != stream]
 
     def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
-        return []
+        return self.owners
 
     def block_size(self, stream: StreamId) -> int | None:
         return self.sizes.get(stream, 16)
@@ -113,7 +119,9 @@ class Told(msgspec.Struct, kw_only=True):
         return last
 
     def touched(self, stream: StreamId, key: int, first: int, last: int) -> bool:
-        return any((one.stream, one.key) == (stream, key) and first <= one.at < last for one in self.events)
+        which = (stream, key, Tier.DEVICE, None)
+        found = [one.at for one in self.events if (one.stream, one.key, one.tier, one.group) == which]
+        return any(first <= at < last for at in found)
 
     def tiers(self, stream: StreamId) -> Sequence[Tier]:
         return self.below.get(stream, [])
@@ -176,7 +184,27 @@ def became(state: Residency, *keys: int, by: StreamId = ME, at: int = 600, group
     return [Event(by, at, key, state, group=group, removal=removal) for key in keys]
 
 
-def reading(*chain: int, first: int = 0, undecided: bool = False) -> Reading:
+def lives(*told: tuple[StreamId, int, int, int]) -> RecentRequests:
+    """Requests by their stream, arrival, the latest moment of their lookup and their first token; numbered from 1."""
+    recent = RecentRequests(LOOKED * SECOND)
+    for number, (stream, start, latest, first_token) in enumerate(told, 1):
+        said = EngineRequest(
+            prompt_tokens=64,
+            first_token_seconds=(first_token - start) / SECOND,
+            prefill_seconds=(first_token - latest) / SECOND,
+        )
+        recent.note(stream.worker, span(number, said, start=start / SECOND, end=first_token / SECOND), said)
+    return recent
+
+
+def numbered(number: int) -> bytes:
+    """The span id of a request of ``lives``."""
+    return number.to_bytes(8, "big")
+
+
+def reading(
+    *chain: int, first: int = 0, undecided: bool = False, known: bool = True, decodes: tuple[bytes, ...] = ()
+) -> Reading:
     """A lookup that missed the blocks of a chain from ``first`` on."""
     return Reading(
         stream=ME,
@@ -185,9 +213,10 @@ def reading(*chain: int, first: int = 0, undecided: bool = False) -> Reading:
         first=first,
         chain=chain,
         last_hit_key=99 if first else None,
-        chain_known=True,
+        chain_known=known,
         position=LOOKED,
         undecided=undecided,
         earliest=LOOKED,
         latest=LOOKED,
+        decodes=decodes,
     )

@@ -6,12 +6,13 @@ from .mutation import Mutation
 from .of_counts import BARRIERS, FOLDING, HISTORY, TALLY
 from .of_edges import JOIN_GROUPS, JOIN_JOINER, JOIN_PAST
 from .of_facts import FACTS, PROMISES, RECORD, WORKERS
-from .of_fleet_view import ELSEWHERE, RECENT, RELATIVES, VIEW
+from .of_fleet_view import ELSEWHERE, VIEW
 from .of_grouping import BELONGING, COMPANIONS, GROUPING, SIDES
 from .of_intake import COLUMNS, GROUPS, INTAKE, KEYS, STORES
 from .of_numbering import FLEET, NUMBERING, STREAM_RECORD, TIMELINE
 from .of_reading import READING
 from .of_redaction import REDACTION
+from .of_relatives import RECENT, RELATIVES
 from .of_rows import ENGINE_ROWS, FARTHER_ROWS, TIER_ROWS
 from .of_verdict import VERDICT
 

@@ -110,7 +110,7 @@ FACTS = guards(
 
 RECORD = guards(
     "evidence/record.py",
-    "tests/evidence tests/cases",
+    "tests/evidence/test_guards_own_record.py tests/evidence tests/cases",
     ("gap-ambiguous", "ambiguous copies behind the leading blocks",
      "            return Reason.AMBIGUOUS_COPIES\n        case Residency.UNKNOWN:",
      "            return Reason.NONE\n        case Residency.UNKNOWN:"),
@@ -207,6 +207,12 @@ RECORD = guards(
     ("holds-window", "a window needs all of its blocks",
      "needed = 1 if spec.window is None else max(1, -(-(spec.window - 1) // (size * stride)))",
      "needed = 1"),
+    ("window-known", "a fact without a time is within the window",
+     "return fact.at_unix_nanos is None or fact.at_unix_nanos >=",
+     "return fact.at_unix_nanos is not None and fact.at_unix_nanos >="),
+    ("window-begin", "records keep more than the window, each its own amount",
+     "fact.at_unix_nanos >= reading.latest - self._window",
+     "True"),
 )
 
 WORKERS = guards(

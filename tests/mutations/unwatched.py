@@ -10,12 +10,7 @@ _NAMES = """
     size-agrees eliminate-only-taker belong-exact companion-between-halves promise-own-first promise-skew
     promise-best-here promise-rank lost-reset-between latest-named facts-local-hit facts-no-stream
     facts-tier-spoken facts-tier-gap facts-tier-holding facts-unit-finer facts-prompt-disagree facts-external
-    age-evicted workers-route-rank workers-host-dot workers-sole workers-map-empty workers-map-every
-    view-block-size view-until view-clocks doubt-ambiguous doubt-unknown doubt-hole-since doubt-later-work
-    later-work-clear later-work-unknown later-work-someone identity-asked holders-doubt-view
-    holders-doubt-holder elsewhere-device elsewhere-cost identity-doubt computing-own computing-key certain-gap
-    relatives-parent relatives-same relatives-maybe relatives-own-complete relatives-complete relatives-tail
-    relatives-self relatives-late strange-late tail-chain
+    workers-route-rank workers-host-dot workers-sole workers-map-empty workers-map-every
 """
 
 UNWATCHED: frozenset[str] = frozenset(_NAMES.split())
