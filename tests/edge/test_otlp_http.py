@@ -9,6 +9,8 @@ import tracemalloc
 import zlib
 from typing import TYPE_CHECKING
 
+import grpc
+import grpc.aio
 import pytest
 import zstandard
 from google.rpc.error_details_pb2 import RetryInfo
@@ -19,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from tests.edge.cores import PassingCore, counted
-from tests.edge.doors import LOCAL, http_door, post, room
+from tests.edge.doors import LOCAL, call, http_door, post, room
 from tests.edge.loops import looped
 from tests.edge.traffic import BODIES, numbers, redacted, traces
 from whymiss.config import HttpReceiverConfig
@@ -271,3 +273,22 @@ async def test_an_address_in_use_is_an_os_error() -> None:
         with pytest.raises(OSError):  # noqa: PT011 - the operating system's own words
             await second.start()
         await second.stop()
+
+
+@looped
+async def test_grpc_at_the_wrong_port_is_told_apart_from_what_is_no_http() -> None:
+    behind = room()
+    async with http_door(behind) as door:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(door.port, "traces", traces(1))
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(b"\x00\x01\x02\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+    def refused(reason: str) -> float:
+        name = "whymiss.receiver.refused_connections"
+        return counted(behind.core.measures, name, transport="http", reason=reason)
+
+    assert refused("http2") >= 1  # gRPC may try twice
+    assert refused("malformed") == 1

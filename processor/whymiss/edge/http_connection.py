@@ -21,6 +21,7 @@ IDLE_SECONDS = 75.0
 """How long a connection may be without a request, and how long the head of its first one may take."""
 
 _TLS_HANDSHAKE = 0x16  # the first byte of a client that speaks TLS; no HTTP method begins so
+_HTTP2 = b"PRI"  # RFC 9113 keeps this method for the first bytes of HTTP/2, which here means gRPC
 
 _log = Log("http")
 
@@ -28,18 +29,20 @@ _log = Log("http")
 class Connection(web.RequestHandler):
     """Serves the requests of one connection, and tells its `Visit` when it is at work."""
 
-    __slots__ = ("_greeted", "_visit")
+    __slots__ = ("_greeted", "_speaks_http2", "_visit")
 
     def __init__(self, server: web.Server, visit: Visit) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(server, loop=loop, access_log=None, auto_decompress=False, keepalive_timeout=IDLE_SECONDS)  # type: ignore[arg-type]
         self._visit = visit
         self._greeted = False
+        self._speaks_http2 = False
 
     def data_received(self, data: bytes) -> None:
         """Take what came; hang up on a client that takes us for a TLS server."""
         if not self._greeted and data:
             self._greeted = True
+            self._speaks_http2 = data.startswith(_HTTP2)
             if data[0] == _TLS_HANDSHAKE:
                 self._visit.refused("tls_to_plain_text")
                 self.force_close()
@@ -64,8 +67,7 @@ class Connection(web.RequestHandler):
             raise exc  # the client has left, and aiohttp waits for this to give up
         answer = MALFORMED
         if status == MALFORMED.status and isinstance(exc, HttpProcessingError | None):
-            self._visit.refused(MALFORMED.reason)
-            _log.warning("what came is no HTTP")
+            self._refuse()
         else:
             answer = FAILED
             _log.error("a request failed", error=exc)
@@ -73,6 +75,14 @@ class Connection(web.RequestHandler):
         response = web.Response(status=answer.status, body=body, content_type="application/x-protobuf")
         response.force_close()
         return response
+
+    def _refuse(self) -> None:
+        if self._speaks_http2:
+            self._visit.refused("http2")
+            _log.warning("gRPC came to the port of OTLP/HTTP", send_to="receivers.grpc.endpoint")
+        else:
+            self._visit.refused(MALFORMED.reason)
+            _log.warning("what came is no HTTP")
 
     def busy(self) -> None:
         """Say that a request is being served."""
