@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 JOIN_GROUPS = guards(
     "join/groups.py",
-    "tests/test_guards_join.py tests/test_join.py",
+    "tests/test_guards_join.py tests/test_guards_join_past.py tests/test_join.py",
     ("join-repeated", "exporters repeat spans",
      "            if any(span.span_id == one.span_id and span.trace_id == one.trace_id for one in self.spans):\n                return False\n",
      ""),
@@ -24,7 +24,7 @@ JOIN_GROUPS = guards(
 
 JOIN_JOINER = guards(
     "join/joiner.py",
-    "tests/test_guards_join.py tests/test_join.py",
+    "tests/test_guards_join.py tests/test_guards_join_past.py tests/test_join.py",
     ("join-late", "a span of a released request is late",
      "            if missed is not None:\n",
      "            if False:\n"),
@@ -92,7 +92,7 @@ JOIN_JOINER = guards(
 
 JOIN_PAST = guards(
     "join/past.py",
-    "tests/test_guards_join.py tests/test_join.py",
+    "tests/test_guards_join.py tests/test_guards_join_past.py tests/test_join.py",
     ("join-late-named", "a late span of another trace is told by its names",
      "        found += [self._by_name.get(name) for name in names_of(span)]\n",
      ""),
@@ -105,9 +105,6 @@ JOIN_PAST = guards(
     ("join-forgotten", "a forgotten request is late for nobody",
      "return self.until >= now and span",
      "return span"),
-    ("join-hold-on-open", "a group that is taken back is late for nobody",
-     "        self._by_trace.pop(span.trace_id, None)\n        for name",
-     "        for name"),
     ("join-of-trace-forgotten", "what is forgotten is late for nobody",
      "return known if known is not None and known.until >= now else None",
      "return known"),
