@@ -137,7 +137,6 @@ class Joiner:
         group = Open(arrived)
         self.open_groups += 1
         for span in released.spans:
-            self._past.forget(span)
             self._hold(group, span)
         self._counter += 1
         heapq.heappush(self._again, (overdue, self._counter, group))

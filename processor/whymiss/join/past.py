@@ -56,12 +56,6 @@ class Past:
         found += [self._by_name.get(name) for name in names_of(span)]
         return next((one for one in found if one is not None and one.meets(span, now)), None)
 
-    def forget(self, span: Span) -> None:
-        """Forget the request of a span that is held again."""
-        self._by_trace.pop(span.trace_id, None)
-        for name in names_of(span):
-            self._by_name.pop(name, None)
-
     def remember(self, spans: tuple[Span, ...], services: frozenset[Service], now: float) -> None:
         """Remember a request that was released."""
         by_trace: dict[bytes, list[Span]] = {}
