@@ -283,7 +283,7 @@ async def test_grpc_at_the_wrong_port_is_told_apart_from_what_is_no_http() -> No
             await call(door.port, "traces", traces(1))
         reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
         writer.write(b"\x00\x01\x02\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        assert b" 400 " in await reader.readline()
         writer.close()
 
     def refused(reason: str) -> float:
