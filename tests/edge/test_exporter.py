@@ -261,6 +261,8 @@ async def test_a_full_queue_refuses_by_requests_and_names_the_key() -> None:
     with pytest.raises(Overloaded, match=r"exporters\.next\.queue_requests_max"):
         bench.exporter.submit(redacted(3))
     bench.exporter.enqueue(redacted(4))  # what was acknowledged goes in all the same
+    refusal = {"exporter": "next", "limit": "queue_requests_max"}
+    assert counted(bench.measures, "whymiss.exporter.refused_requests", **refusal) == 1
     bench.hop.gate.set()
     assert await bench.stop() == 0
     assert bench.hop.numbers == [0, 1, 2, 4]

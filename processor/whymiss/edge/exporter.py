@@ -122,10 +122,11 @@ class Exporter:
         return max(self.held_requests / limits.queue_requests_max, self.held_bytes / limits.queue_bytes_max)
 
     def require_room(self) -> None:
-        """Raise `Overloaded` while what is held has reached a limit."""
+        """Raise `Overloaded` while what is held has reached a limit, and count the request that it costs."""
         for held, key in ((self.held_requests, "queue_requests_max"), (self.held_bytes, "queue_bytes_max")):
             limit: int = getattr(self._settings, key)
             if held >= limit:
+                self._measures.count("whymiss.exporter.refused_requests", exporter=self.name, limit=key)
                 raise Overloaded("an exporter's queue is full", limit_key=f"exporters.{self.name}.{key}")
 
     def submit(self, item: Redacted) -> None:

@@ -96,7 +96,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _sum("exporter.sent_spans", "{span}", "Spans that the next hop acknowledged.", "exporter"),
     _sum("exporter.failed_spans", "{span}", "Spans given up after retries.", "exporter", "error.type"),
     _sum("exporter.deferred_attempts", "{attempt}", "Attempts to be made again, by the answer.", "exporter", "code"),
-    _sum("exporter.enqueue_failed_spans", "{span}", "Spans that the queue refused.", "exporter", "error.type"),
+    _sum("exporter.refused_requests", "{request}", "Requests refused as its queue is full.", "exporter", "limit"),
     _gauge("exporter.queue_size", "{request}", "Requests waiting for the next hop.", "exporter"),
     _gauge("exporter.queue_capacity", "{request}", "The most requests that may wait.", "exporter"),
     _gauge("spool.size", "By", "Bytes on disk that are not delivered yet."),
@@ -126,7 +126,6 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _gauge("process.memory", "By", "Resident memory of the process."),
     _sum("stage.failures", "{failure}", "Traces that a stage failed on; they left unjudged.", "stage", "error.type"),
     _sum("config.reloads", "{reload}", "Times that the configuration was read again: ok or failed.", "outcome"),
-    _sum("wire.fallback_parses", "{span}", "Spans that needed the slow parser."),
     _sum("sampling.spans", "{span}", "Claimed spans by sampling state.", "state"),
 )
 """All metrics. The tables in the documentation are rendered from this."""
