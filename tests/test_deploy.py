@@ -116,6 +116,20 @@ def test_the_runbook_has_every_reason_of_unknown() -> None:
     assert {str(reason) for reason in Reason if reason} - {str(one) for one in refinements} <= named
 
 
+def test_the_runbook_has_every_reason_of_a_refused_connection() -> None:
+    text = (ROOT / "deploy/runbooks.md").read_text(encoding="utf-8")
+    edge = ROOT / "processor/whymiss/edge"
+    files = {
+        name: (edge / name).read_text(encoding="utf-8") for name in ("listener.py", "grpc_tls.py", "http_connection.py")
+    }
+    said = {word for source in files.values() for word in re.findall(r'refused\("(\w+)"\)', source)}
+    handshake = re.findall(r'(?m)^    "[A-Z0-9_]+": "(\w+)",$', files["listener.py"])
+    certificate = re.findall(r'return "(\w+)"(?: if .*)?$', files["listener.py"], re.MULTILINE)
+    reasons = said | {*handshake, *certificate}
+    assert reasons >= {"stopping", "tls_to_plain_text", "connections_max", "we_are_not_trusted", "certificate_expired"}
+    assert {reason for reason in reasons if f"`{reason}`" not in text} == set()
+
+
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_each_alert_asks_for_metrics_and_labels_that_exist(rule: dict[str, Any]) -> None:
     assert list(problems(rule["expr"])) == []
