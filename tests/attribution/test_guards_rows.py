@@ -172,3 +172,24 @@ def test_copies_that_are_unclear_are_never_promised_away() -> None:
     fact = lost()["here"]
     facts = but(ambiguous, here=type(fact)(state=Residency.AMBIGUOUS))
     assert said(facts) == (Cause.UNKNOWN, Reason.AMBIGUOUS_COPIES)
+
+
+def test_the_block_of_the_last_token_is_no_miss_and_no_part_of_a_unit_is_one() -> None:
+    hit: Changes = {"here": None, "prompt_tokens": 192}
+    assert said(but(**hit, first=11, cached_tokens=176)) == (Cause.NONE, Reason.NONE)
+    assert judged(but(**hit, first=10, cached_tokens=160)).cause is not Cause.NONE
+    # In units of eight blocks 200 tokens have a single one that can match.
+    assert said(but(here=None, match_unit=128, first=8, cached_tokens=128)) == (Cause.NONE, Reason.NONE)
+
+
+def test_a_tier_that_has_been_idle_may_be_declared_and_a_hole_in_its_record_may_not() -> None:
+    late = but(**lost(), tier_gap=Reason.EVIDENCE_LATE)
+    assert said(late) == (Cause.UNKNOWN, Reason.EVIDENCE_LATE)
+    assert judged(late, DECLARED).cause is Cause.EVICTED
+    holed = judged(but(**lost(), tier_gap=HOLE), DECLARED)
+    assert (holed.cause, holed.reason) == (Cause.UNKNOWN, HOLE)
+
+
+def test_at_block_0_a_block_is_of_no_other_identity_and_no_branch_by_itself() -> None:
+    assert said(but(first=0, cached_tokens=0, siblings=True)) == (Cause.NO_RECENT_MATCH, Reason.FIRST_SEEN)
+    assert said(but(first=4, siblings=True)) == (Cause.NO_RECENT_MATCH, Reason.BRANCH)
