@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from .logs import Log
 
 if TYPE_CHECKING:
+    from .core import Core
     from .delivery import Pace
     from .fan_out import FanOut
-    from .intake import Core
 
 STEP_SECONDS = 0.05
 """Deadlines this close together are met at once: what a hundred requests release leaves as one."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..config import KvSourceConfig
     from ..pipeline import KvOutcome
-    from .intake import Core
+    from .core import Core
 
 REPLAY_SILENCE_SECONDS = 2.0
 """A replay without a further answer for this long is over; vLLM answers between two steps, within 0.1 s."""

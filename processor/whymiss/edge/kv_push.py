@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..pipeline import KvOutcome
     from .answers import Answer
-    from .intake import Core
+    from .core import Core
 
     Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 

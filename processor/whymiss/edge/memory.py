@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config import Config
+    from .core import Core
     from .delivery import Pace
     from .fan_out import FanOut
-    from .intake import Core
 
 CHECK_SECONDS: Final = 0.5
 """How often the record and the resident memory are looked at."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ..config import Config, KvSourceConfig
     from ..measures import Measures, MetricSnapshot
-    from .intake import Core
+    from .core import Core
     from .telemetry import Temporality
 
 _RECEIVERS_SHARE = 0.1  # of the shutdown's deadline; requests under way take milliseconds
@@ -303,7 +303,8 @@ def run(config: Config, read: Callable[[], Config] | None = None) -> int:
     """Run until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
     SIGHUP has the configuration read again, by ``read``.
-    Returns 0, or 1 where an address or the checkpoint's key could not be had, or accepted data was given up.
+    Returns 0, or 1 where an address or the checkpoint's key could not be had, or accepted data was given up; 2 where
+    a file that the configuration names cannot be used, 3 where it holds something else.
     """
     logs.configure(config.telemetry.log_level)
     allow_open_files()
@@ -329,5 +330,5 @@ async def _run(config: Config, read: Callable[[], Config] | None) -> int:
             await stopping.wait()
     except (OSError, BadInput, ConfigError) as error:
         _log.error("cannot start", error=error)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 3 if isinstance(error, BadInput) else 1
     return 1 if service.given_up else 0
