@@ -84,7 +84,7 @@ class OwnRecord:
         uncertain = gap_after(states, recoverable, history_gap) or (recoverable == len(states) and not complete)
         boundary, sparse_gap = self._vetoed(stream, facts, reading, ahead, history_gap)
         block = self._ledger.block(stream, chain[0])
-        # Without a removal the time is the latest at which it can have left.
+        # Only what was evicted has a removal; without one the time is the latest at which it can have left.
         at = here.at_unix_nanos if here.removal is not None else None
         age = None if at is None else max(0, reading.earliest - at)
         return msgspec.structs.replace(
@@ -98,7 +98,7 @@ class OwnRecord:
             sparse_boundary=None if ahead_gap else boundary,
             sparse_gap=sparse_gap or (ahead_gap if boundary is not None else Reason.NONE),
             extra_key_kinds=block.kinds if block is not None else facts.extra_key_kinds,
-            eviction_age_nanos=age if here.state is Residency.EVICTED else None,
+            eviction_age_nanos=age,
         )
 
     def _first(
