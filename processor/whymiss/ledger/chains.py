@@ -85,8 +85,8 @@ class Chains:
         """Bytes of all columns, with both indexes."""
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
         for column in (self.own, self.prefix):
-            # Its index has a row number for each row, and one for each slice of sixteen.
-            rows += 0 if column is None else column.nbytes + 4 * column.size + column.size // 4
+            # Its index has a row number and a tag for each row, and a row number for each slice of sixteen.
+            rows += 0 if column is None else column.nbytes + 5 * column.size + column.size // 4
         rows += 0 if self._own_filter is None else self._own_filter.nbytes
         return rows
 
@@ -143,11 +143,10 @@ class Chains:
         """Rows whose tokens from block 0 on have a digest; ``own`` is that of their own ones."""
         if self.prefix is None or self._own_filter is None or not self._own_filter.may_hold(own):
             return _nothing()[0]
-        wanted = np.array([digest], np.uint64)
         if self._by_prefix is None and self.prefix.size < SEARCHED_FROM:
-            found: Integers = (self.prefix == wanted[0]).nonzero()[0]
+            found: Integers = (self.prefix == np.uint64(digest)).nonzero()[0]
             return found
-        return self._index_of_prefix(self.prefix).find(self.prefix, wanted, self.prefix.size)[1]
+        return self._index_of_prefix(self.prefix).find_one(self.prefix, digest)
 
     def with_prefixes(self, own: Probe, digests: Keys, limit: int) -> tuple[Integers, Integers]:
         """Which digest, and the last ``limit`` rows whose tokens from block 0 on have it."""

@@ -8,6 +8,7 @@ memory, and numbers that are spread evenly, as hashes are, pass wrongly as often
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -58,6 +59,12 @@ class Probe:
 
 
 _ONE = np.uint64(1)
+
+
+@lru_cache(maxsize=64)
+def probe_of(keys: tuple[int, ...]) -> Probe:
+    """The probe of some keys. One verdict asks many records about the same ones."""
+    return Probe(np.array(keys, np.uint64))
 
 
 def second_bit(value: int) -> int:

@@ -16,7 +16,7 @@ from ..model import Fact, Residency, Tier
 from .barriers import Barriers
 from .chains import PIECE, PLACED, Chains
 from .events import Keys
-from .filters import Probe, second_bit
+from .filters import Probe, probe_of, second_bit
 from .findings import Findings
 from .folding import fold
 from .merging import mergeable, merged
@@ -33,6 +33,10 @@ def no_chains() -> Chains:
 
 
 _UNKNOWN, _NEVER_SEEN = Fact(state=Residency.UNKNOWN), Fact(state=Residency.NEVER_SEEN)
+
+
+LOCATED_MAX = 1 << 10
+"""Blocks whose places are remembered until the segments change: one verdict asks about the same ones again."""
 
 
 class Upkeep(msgspec.Struct, frozen=True, eq=False):
@@ -60,6 +64,9 @@ class History:
         self._idle: float | None = None
         """The span for which there is nothing to merge, until the segments change."""
         self._runs: dict[Place, list[tuple[memoryview, int, Run, Segment]]] = {}
+        self._located: dict[int, tuple[Chains, int] | None] = {}
+        self.version = 0
+        """Another number says that the segments changed."""
 
     @property
     def edge(self) -> int:
@@ -84,7 +91,9 @@ class History:
         self._changed()
 
     def _changed(self) -> None:
+        self.version += 1
         self._runs.clear()
+        self._located.clear()
         self._idle = None
 
     # --- reading ------------------------------------------------------------------------------
@@ -141,8 +150,12 @@ class History:
         findings = Findings.all_of(Residency.NEVER_SEEN, count)
         order, ascending = probe.ascending if count > 1 else (None, probe)
         hits = self.counted_hits(place, ascending, position)
-        if not hits.owners.size:
-            return findings
+        if hits.owners.size:
+            self._fill(findings, order, hits, place, position)
+        return findings
+
+    def _fill(self, findings: Findings, order: Integers | None, hits: Hits, place: Place, position: int) -> None:
+        """Say what some operations mean; ``order`` are the blocks whom their owners number."""
         barriers = self.barriers.of(place[0])
         found = tally(hits, barriers, position)
         judged = judge(found, hits, barriers)
@@ -150,16 +163,17 @@ class History:
             judged.ordinals, place[0], at_barrier=judged.at_barrier if barriers.ordinals.size else None
         )
         findings.fill(found.owners if order is None else order[found.owners], judged, nanos)
-        return findings
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
         """The same of one block."""
         if position < self.edge:
             return _UNKNOWN
-        probe = Probe(np.array([key], np.uint64))
-        if not self.hits(place, probe, 0, position).owners.size:
+        hits = self.counted_hits(place, probe_of((key,)), position)
+        if not hits.owners.size:
             return _NEVER_SEEN
-        return self.as_of(place, probe, position)[0]
+        findings = Findings.all_of(Residency.NEVER_SEEN, 1)
+        self._fill(findings, None, hits, place, position)
+        return findings[0]
 
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
         """Copies that each block surely had before a position."""
@@ -176,12 +190,12 @@ class History:
             return False
         if self.barriers.between(place[0], first, last):
             return True
-        hits = self.hits(place, Probe(np.array([key], np.uint64)), first, last)
+        hits = self.hits(place, probe_of((key,)), first, last)
         return bool((~hits.reported).any())
 
     def located(self, key: int) -> Iterator[tuple[Segment, int]]:
         """Where a block was stored as part of a chain, the last time first."""
-        wanted = Probe(np.array([key], np.uint64))
+        wanted = probe_of((key,))
         for part in reversed(list(self.parts())):
             for run in part.runs.values():
                 if run.chained and (rows := run.find(wanted)) is not None:
@@ -191,6 +205,13 @@ class History:
 
     def locate(self, key: int) -> tuple[Chains, int] | None:
         """The chains and the row in which a block's place in its chain is known."""
+        if key not in self._located:
+            if len(self._located) >= LOCATED_MAX:
+                self._located.clear()
+            self._located[key] = self._locate(key)
+        return self._located[key]
+
+    def _locate(self, key: int) -> tuple[Chains, int] | None:
         for part, row in self.located(key):
             if int(part.chains.pieces[part.chains.piece_at(row)]["flags"]) & PLACED:
                 return part.chains, row

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..model import Block, Repeats, Residency
 from .chains import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, PLACED, Chains
 from .events import Keys
-from .filters import Probe
+from .filters import Probe, probe_of
 from .findings import Findings
 from .history import History
 from .segments import Segment
@@ -52,7 +52,8 @@ class Tail(msgspec.Struct, frozen=True, eq=False):
     head: Block
     keys: Keys
     depth: Integers
-    own: Keys
+    own: Probe
+    """Digests of the own tokens of all blocks but the first."""
 
 
 class Kinship:
@@ -62,6 +63,8 @@ class Kinship:
         self._history = history
         self._kinds = kinds
         self._as_of = as_of
+        self._tail: tuple[tuple[int, tuple[int, ...]], Tail | None] | None = None
+        """The last one asked for: every other stream of a view is compared with it."""
 
     def block(self, key: int) -> Block | None:
         """The identity of a block."""
@@ -128,7 +131,7 @@ class Kinship:
 
     def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
         """How many of the first blocks of a chain have a resident other with the same tokens from block 0 on."""
-        chain = np.array(keys, np.uint64)
+        chain = probe_of(tuple(keys)).values
         mine = self._placed(chain)
         wanted = np.arange(_leading(_where((mine.flags & _KNOWN) == _KNOWN)))
         if not wanted.size or not position:
@@ -154,31 +157,37 @@ class Kinship:
 
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks of a chain have a known digest of their own tokens."""
-        mine = self._placed(np.array(keys, np.uint64))
+        mine = self._placed(probe_of(tuple(keys)).values)
         return _leading(np.flatnonzero((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0)))
 
     # --- the same tokens further on -----------------------------------------------------------
 
     def tail(self, keys: Sequence[int]) -> Tail | None:
         """What of a chain can be compared with siblings of its first block, of any stream of this process."""
+        asked = self._history.version, tuple(keys)
+        if self._tail is None or self._tail[0] != asked:
+            self._tail = asked, self._tail_of(asked[1])
+        return self._tail[1]
+
+    def _tail_of(self, keys: tuple[int, ...]) -> Tail | None:
         head = self.block(keys[0]) if len(keys) > 1 else None
         if head is None or head.tokens is None:
             return None
-        mine = self._placed(np.array(keys, np.uint64))
+        chain = probe_of(keys).values
+        mine = self._placed(chain)
         count = _leading(_where((mine.flags[1:] & HAS_OWN) != 0)) + 1
-        return Tail(head=head, keys=np.array(keys[:count], np.uint64), depth=mine.depth[:count], own=mine.own[:count])
+        return Tail(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
 
     def repeats(self, tail: Tail, position: int) -> Repeats:
         """How many blocks of a tail one chain of a sibling repeats, own tokens by own tokens, at the same depth."""
         complete = True
         matched: dict[tuple[int, int], tuple[Chains, Integers]] = {}
-        own = Probe(tail.own[1:])
         budget = SIBLINGS_MAX
         for part in reversed(list(self._history.parts())):
             chains = part.chains
             if part.begin >= position or not len(chains):
                 continue
-            of, rows = chains.with_own(own, RIVALS_MAX)
+            of, rows = chains.with_own(tail.own, RIVALS_MAX)
             if not rows.size:
                 continue
             complete &= int(np.bincount(of).max()) < RIVALS_MAX
@@ -284,7 +293,7 @@ def _children_in(part: Segment, parent: int | None, position: int, step: int) ->
 def _followers(part: Segment, key: int) -> Integers:
     """Rows that follow a block inside one event."""
     chains = part.chains
-    wanted = Probe(np.array([key], np.uint64))
+    wanted = probe_of((key,))
     found = [np.zeros(0, np.int64)]
     for place, run in part.runs.items():
         hits = part.select(place, wanted) if run.chained else None

@@ -122,7 +122,9 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Iterator[Run | None]:
             yield None
         else:
             chained = any(run.chained for run, _, _ in parts)
-            yield Run(sorted_keys, sorted_codes, chained=chained, passing=passing)
+            run = Run(sorted_keys, sorted_codes, chained=chained, passing=passing)
+            run.put_in_steps()
+            yield run
 
 
 def _moved(run: Run, ordinals: int, rows: int) -> npt.NDArray[np.uint32] | Integers:

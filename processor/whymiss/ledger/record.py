@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..model import Block, Coverage, GroupSpec, Hole, Removal, Repeats, Store, StreamId, Tier
 from .barriers import Barrier
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch
-from .filters import Probe
+from .filters import Probe, probe_of
 from .findings import Answers, Findings
 from .groups import Groups
 from .history import History
@@ -170,7 +168,7 @@ class StreamRecord:
 
         return Answers(
             lambda: self.history.first_of(place, keys[0], position),
-            lambda: self.history.as_of(place, Probe(np.array(keys, np.uint64)), position),
+            lambda: self.history.as_of(place, probe_of(tuple(keys)), position),
             len(keys),
         )
 

@@ -18,12 +18,20 @@ from ..model import Tier
 from .chains import REPORTED, Chains
 from .events import Keys
 from .filters import Filter, Probe
+from .indexes import Steps
 from .sorting import NO_INTEGERS, Flags, Integers, ordered, ranges_of
 
 Place: TypeAlias = tuple[Tier, int]
 
 SPAN_MAX = 1 << 30
 """Ordinals that one segment can span: twice an offset must fit into 32 bits."""
+
+
+STEPPED_FROM = 1 << 14
+"""Rows from which a column is searched by steps: fewer are near in memory."""
+
+FEW = 8
+"""Blocks for which that is not worth while."""
 
 
 class Run:
@@ -33,7 +41,7 @@ class Run:
     offset, plus one for a store.
     """
 
-    __slots__ = ("chained", "codes", "filter", "keys")
+    __slots__ = ("_steps", "chained", "codes", "filter", "keys")
 
     def __init__(
         self, keys: Keys, codes: npt.NDArray[np.uint32] | Integers, *, chained: bool, passing: Filter | None = None
@@ -42,11 +50,18 @@ class Run:
         self.codes = codes
         self.chained = chained
         self.filter = passing or Filter.of(keys)
+        self._steps: Steps | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes
+        steps = self.keys.size // 2 if self.keys.size >= STEPPED_FROM else 0
+        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + steps
+
+    def put_in_steps(self) -> None:
+        """Make now what a question about many blocks needs, where it is large."""
+        if self._steps is None and self.keys.size >= STEPPED_FROM:
+            self._steps = Steps(self.keys)
 
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
         """For blocks that it names: which ones, repeated for each row, and the rows."""
@@ -55,8 +70,15 @@ class Run:
         passing = self.filter.passing(probe)
         if not passing.size:
             return None
-        found = ranges_of(self.keys, probe.values[passing])
+        found = ranges_of(self.keys, needles := probe.values[passing], self._search(needles))
         return None if found is None else (passing[found[0]], found[1])
+
+    def _search(self, needles: Keys) -> Integers:
+        if needles.size < FEW or self.keys.size < STEPPED_FROM:
+            return self.keys.searchsorted(needles)
+        if self._steps is None:
+            self._steps = Steps(self.keys)
+        return self._steps.search(self.keys, needles)
 
     def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
         if not self.filter.may_hold(probe.first):

@@ -21,6 +21,9 @@ NO_INTEGERS: Integers = np.zeros(0, np.int64)
 STEP_BITS = 17
 """Rows that are put in order in one step, as a power of two."""
 
+NEIGHBOURS = 8
+"""Rows of one value from which its last one is searched."""
+
 _COUNTED = np.arange(1 << 19, dtype=np.uint64)
 
 
@@ -65,17 +68,27 @@ def order_slices(values: Keys) -> Iterator[Rows]:
         yield rows[order_of(values[rows])].astype(np.uint32)
 
 
-def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
-    """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
-    first = column.searchsorted(needles)
+def ranges_of(column: Keys, needles: Keys, first: Integers) -> tuple[Integers, Integers] | None:
+    """For needles that occur in a sorted column: which ones, repeated for each row, and the rows.
+
+    ``first`` is where each needle stands, or would.
+    """
     hits = (column.take(first, mode="clip") == needles).nonzero()[0]
     if not hits.size:
         return None
-    begin = first[hits]
-    # Few blocks come up twice in a column, and looking at the next row is cheaper than searching again.
-    if not (column.take(begin + 1, mode="clip") == needles[hits]).any():
-        return hits, begin
-    return spread(hits, begin, column.searchsorted(needles[hits], "right") - begin)
+    begin, wanted = first[hits], needles[hits]
+    counts = np.ones(hits.size, np.int64)
+    more, step = np.arange(hits.size), 1
+    # Few blocks come up often in a column, and looking at the next row is cheaper than searching again.
+    while step < NEIGHBOURS:
+        after = begin[more] + step
+        more = more[(after < column.size) & (column.take(after, mode="clip") == wanted[more])]
+        if not more.size:
+            return spread(hits, begin, counts)
+        counts[more] += 1
+        step += 1
+    counts[more] = column.searchsorted(wanted[more], "right") - begin[more]
+    return spread(hits, begin, counts)
 
 
 def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:
