@@ -133,7 +133,7 @@ async def test_two_processes_do_not_write_one_checkpoint(tmp_path: Path) -> None
             await publisher.until_asked()
             await say(publisher, 1)
             await until(lambda: events_of(service) == 1)
-            with pytest.raises(BlockingIOError):
+            with pytest.raises(BlockingIOError, match="another process has the checkpoint"):
                 async with running(GrpcSink(), more=more):
                     pass
         async with running(GrpcSink(), more=more) as service:

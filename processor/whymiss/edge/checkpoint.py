@@ -64,6 +64,9 @@ class CheckpointFile:
         lock = os.open(self._key_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise BlockingIOError(error.errno, "another process has the checkpoint", str(self._path)) from None
         except OSError:
             os.close(lock)
             raise

@@ -40,6 +40,9 @@ class Volume:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = sorted(int(path.stem) for path in self._directory.glob(f"*{_SEGMENT}") if path.stem.isdecimal())
+        except BlockingIOError as error:
+            os.close(lock)
+            raise BlockingIOError(error.errno, "another process has the spool", str(self._directory)) from None
         except OSError:
             os.close(lock)
             raise
