@@ -1,19 +1,22 @@
-"""Blocks a second through the decoder, by shape of traffic; the best of many turns, on one core."""
+"""Blocks a second through the decoder, by shape of traffic; the best of many turns, on one core.
+
+The peer is a floor: msgspec reading the same payload into plain objects, and keeping and checking nothing. Run it by
+itself (``python tests/bench/bench_decode.py``) or with ``make bench``.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import random
 import time
 from collections.abc import Callable
 
 import msgspec
 import numpy as np
-import pytest
 
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
-
-pytestmark = pytest.mark.bench
 
 BLOCK_TOKENS = 16
 BLOCKS = 64
@@ -87,33 +90,60 @@ def best_seconds(turn: Callable[[], object]) -> float:
     return best
 
 
-@pytest.mark.parametrize("form", ["integers", "digests"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_decoding(shape: str, form: str) -> None:
+def row(name: str, form: str, blocks: int, seconds: dict[str, float]) -> str:
+    rates = "".join(f"{blocks / one / 1e6:11.2f}" for one in seconds.values())
+    return f"{name:>34}, {form:8} {rates} {seconds['ours'] / seconds['floor']:10.2f}"
+
+
+def decoding(shape: str, form: str) -> str:
+    """One row: a shape of traffic through the decoder with and without token ids, and through the floor."""
     events = SHAPES[shape](form)
     payload = msgspec.msgpack.encode([1.7e9, events, 0])
     decoded = decode_batch(payload, DIGESTER)
     assert (decoded.bad_events, decoded.unknown_events) == (0, 0)
     blocks = sum(event.keys.size for event in decoded.events if hasattr(event, "keys"))
-    told = best_seconds(lambda: decode_batch(payload, DIGESTER))
-    untold = best_seconds(lambda: decode_batch(payload, DIGESTER, tokens=False))
-    print(
-        f"\n{shape:>34}, {form:8}: {blocks / told / 1e6:5.2f} M blocks/s, {blocks / untold / 1e6:5.2f} M without token ids"
+    floor = msgspec.msgpack.Decoder()
+    return row(
+        shape,
+        form,
+        blocks,
+        {
+            "ours": best_seconds(lambda: decode_batch(payload, DIGESTER)),
+            "untold": best_seconds(lambda: decode_batch(payload, DIGESTER, tokens=False)),
+            "floor": best_seconds(lambda: floor.decode(payload)),
+        },
     )
 
 
-def test_floor_of_token_ids() -> None:
+def token_ids() -> str:
     """What no reader in Python can do without: token ids as integers, and as a column."""
     tokens = a_store("integers")["token_ids"]
     assert isinstance(tokens, list)
     encoded = msgspec.msgpack.encode(tokens)
     decoder = msgspec.msgpack.Decoder(list[int])
-    decoding = best_seconds(lambda: decoder.decode(encoded))
-    digesting = best_seconds(lambda: DIGESTER.block_digests(tokens, BLOCK_TOKENS, BLOCKS))
-    print(f"\n{'1,024 token ids':>34}: {decoding * 1e6:.1f} us to decode, {digesting * 1e6:.1f} us to pack and digest")
+    read = best_seconds(lambda: decoder.decode(encoded))
+    digested = best_seconds(lambda: DIGESTER.block_digests(tokens, BLOCK_TOKENS, BLOCKS))
+    return f"{'1,024 token ids':>34}: {read * 1e6:.1f} us to decode, {digested * 1e6:.1f} us to pack and digest"
 
 
-def test_prefix_digests() -> None:
+def prefixes() -> str:
     own = np.arange(BLOCKS, dtype=np.uint64)
     seconds = best_seconds(lambda: DIGESTER.prefix_digests(own, 1, 100))
-    print(f"\n{'prefix digests of 64 blocks':>34}: {seconds * 1e6:.2f} us, {BLOCKS / seconds / 1e6:.1f} M blocks/s")
+    return f"{'prefix digests of 64 blocks':>34}: {seconds * 1e6:.2f} us, {BLOCKS / seconds / 1e6:.1f} M blocks/s"
+
+
+def main() -> None:
+    print(
+        f"Python {platform.python_version()}, msgspec {msgspec.__version__}, numpy {np.__version__}, {platform.machine()}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; processor time of the best turn"
+    )
+    print(f"{'million blocks a second':>34}  {'':8} {'ours':>11}{'no tokens':>11}{'floor':>11} {'x floor':>10}")
+    for form in ("integers", "digests"):
+        for shape in SHAPES:
+            print(decoding(shape, form))
+    print(token_ids())
+    print(prefixes())
+
+
+if __name__ == "__main__":
+    main()
