@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from ..model import Fact, Facts, GroupSpec, LedgerView, Lookup, Reason, Residency, StreamId
+from ..model import ChainFacts, Fact, Facts, GroupSpec, LedgerView, Lookup, Reason, Residency, StreamId
 from .reading import Reading
 
 HELD = frozenset({Residency.RESIDENT})
 HELD_OR_LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
 
 
-def leading(states: Iterable[Fact], wanted: frozenset[Residency]) -> int:
+def leading(states: Sequence[Fact], wanted: frozenset[Residency]) -> int:
     """How many facts from the first on are of the wanted states."""
+    if isinstance(states, ChainFacts):
+        return states.leading(wanted)
     count = 0
     for fact in states:
         if fact.state not in wanted:
@@ -74,10 +76,11 @@ class OwnRecord:
     def add(self, facts: Facts, stream: StreamId, reading: Reading, lookup: Lookup | None) -> Facts:
         """The facts with what the record says of the first missed block and those behind it."""
         chain, complete = matchable_chain(facts, reading)
-        states = list(self._ledger.as_of(stream, chain, reading.position))
+        states = self._ledger.as_of(stream, chain, reading.position)
         history_gap = self.history_gap(stream, reading)
         here, record_gap = self._first(states[0], stream, reading, lookup, history_gap)
-        states[0] = here
+        if here != states[0]:
+            states = [here, *states[1:]]
         ahead, recoverable = leading(states, HELD), leading(states, HELD_OR_LOST)
         beyond = Reason.NONE if complete else Reason.NO_FIRST_MISS_KEY
         ahead_gap = gap_after(states, ahead, history_gap) or (beyond if ahead == len(states) else Reason.NONE)

@@ -8,14 +8,14 @@ from typing import TypeAlias, overload
 
 import numpy as np
 
-from ..model import Fact, Residency
+from ..model import ChainFacts, Fact, Residency
 from .sorting import Flags, Integers
 from .tally import REMOVALS, STATES, Codes, Judgement
 
 _Slice: TypeAlias = "slice[int | None, int | None, int | None]"
 
 
-class Findings(Sequence[Fact]):
+class Findings(ChainFacts):
     """What a record says of many blocks: a sequence of facts that are made when they are looked at."""
 
     __slots__ = ("_nanos", "_ordinals", "_removals", "_states")
@@ -82,7 +82,7 @@ class Findings(Sequence[Fact]):
         return found
 
 
-class Answers(Sequence[Fact]):
+class Answers(ChainFacts):
     """The findings on a chain, of which most often only the first is looked at.
 
     They are of the moment of the first look: do not keep them while the record grows.

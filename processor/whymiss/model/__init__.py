@@ -8,6 +8,7 @@ integers: the low 64 bits of an engine's block hash, comparable only inside one 
 from .history import (
     DENSE_KINDS,
     Block,
+    ChainFacts,
     Coverage,
     Fact,
     GroupSpec,
@@ -68,6 +69,7 @@ __all__ = [
     "Attribute",
     "Block",
     "Cause",
+    "ChainFacts",
     "Coverage",
     "EngineRequest",
     "Envelope",

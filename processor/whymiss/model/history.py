@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -27,6 +28,14 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """How an evicted block left; ``None`` where a clear or restart came when it may have been gone already."""
     ordinal: int | None = None
     """Ordinal of that operation's event in its stream."""
+
+
+class ChainFacts(Sequence[Fact]):
+    """Facts on the blocks of a chain, of which the leading ones can be counted without making them."""
+
+    @abstractmethod
+    def leading(self, states: Collection[Residency]) -> int:
+        """How many of the first blocks are in one of these states."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
