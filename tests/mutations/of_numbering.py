@@ -96,7 +96,7 @@ NUMBERING = guards(
 
 TIMELINE = guards(
     "ledger/timeline.py",
-    "tests/ledger/test_model.py tests/ledger/test_numbering.py",
+    "tests/ledger/test_guards_record.py tests/ledger/test_model.py tests/ledger/test_numbering.py",
     ("time-falls-back", "a clock that falls back is held at its highest",
      "self.nanos.append(max(unix_nanos, self.nanos[-1]) if place else unix_nanos)",
      "self.nanos.append(unix_nanos)"),
@@ -113,7 +113,7 @@ TIMELINE = guards(
 
 STREAM_RECORD = guards(
     "ledger/record.py",
-    "tests/ledger/test_model.py tests/ledger/test_tolerance.py tests/ledger/test_window.py tests/ledger/test_numbering.py",
+    "tests/ledger/test_guards_record.py tests/ledger/test_model.py tests/ledger/test_window.py tests/ledger/test_numbering.py",
     ("record-joined-late", "who joins late does not know what is held",
      "        if not from_birth:\n            self.bar(begins_unix_nanos, None)\n",
      ""),
@@ -147,14 +147,11 @@ STREAM_RECORD = guards(
     ("coverage-birth", "an expired birth is not in the record",
      "from_birth=self.from_birth and edge is None,",
      "from_birth=self.from_birth,"),
-    ("stores-edge", "what expired cannot be listed",
-     "return stores(self.history, max(first, self.history.edge), last)",
-     "return stores(self.history, first, last)"),
 )
 
 FLEET = guards(
     "ledger/fleet.py",
-    "tests/ledger/test_numbering.py tests/ledger/test_clock_offset.py tests/ledger/test_model.py tests/ledger/test_tolerance.py tests/evidence",
+    "tests/ledger/test_guards_record.py tests/ledger/test_clock_offset.py tests/ledger/test_numbering.py",
     ("fleet-offset-replayed", "a replayed message shows no delay",
      "if received and batch.unix_nanos and not delivery.replayed else None",
      "if received and batch.unix_nanos else None"),
