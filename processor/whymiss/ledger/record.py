@@ -51,7 +51,7 @@ class StreamRecord:
         """The position after everything that was taken."""
         self._pending: list[tuple[int, KvBatch]] = []
         self._pending_rows = 0
-        self._kin = Kinship(self.history, self.intake.links.kinds, self._dense_as_of)
+        self._kin = Kinship(self.history, self.intake.links, self._dense_as_of)
         if not from_birth:
             self.bar(begins_unix_nanos, None)
 
@@ -184,7 +184,7 @@ class StreamRecord:
         """Dense device stores published in ``(after, until]``."""
         self.settle()
         first, last = self.position_at(after_unix_nanos), self.position_at(until_unix_nanos)
-        return stores(self.history, max(first, self.history.edge), last)
+        return stores(self.history, first, last)
 
     def block(self, key: int) -> Block | None:
         """The identity of a block."""
