@@ -154,3 +154,11 @@ def test_what_an_engine_says_of_its_tier_is_about_its_own_request() -> None:
     one = span(1, EngineRequest(request_id="a"), OffloadOutcome(status="miss"))
     other = span(2, EngineRequest(request_id="a"))
     assert owners([one, other], one) == [1]
+
+
+def test_an_exact_id_is_better_than_one_that_an_engine_made_of_it() -> None:
+    served = span(1, EngineRequest(request_id="chatcmpl-r"), trace=1)
+    exact = span(2, EngineRequest(request_id="r"), trace=2)
+    router = span(9, RouteDecision(request_id="r", worker="w"), trace=9)
+    assert owners([served, exact, router], router) == [2]
+    assert owners([served, router], router) == [1]

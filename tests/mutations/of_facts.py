@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 PROMISES = guards(
     "evidence/promises.py",
-    "tests/evidence tests/cases",
+    "tests/evidence/test_guards_workers.py tests/evidence/test_promises.py tests/evidence/test_guards_record.py tests/evidence tests/cases",
     ("promise-lost", "a missing promise was lost where routers promise",
      "missing = Reason.PARTIAL_TRACE if expected else Reason.NONE",
      "missing = Reason.NONE"),
@@ -50,6 +50,9 @@ PROMISES = guards(
     ("lost-reset", "a reset is published with the next step",
      "        if removal in {Removal.CLEARED, Removal.RESTARTED}:\n            earliest = 0\n",
      "        if False:\n            earliest = 0\n"),
+    ("lost-unknown", "what may have been gone before its reset left at any time",
+     "earliest = published if removal is not None else 0",
+     "earliest = published"),
     ("lost-reset-between", "a batch between the promise and the reset",
      "                earliest = decided + 1\n",
      "                pass\n"),
@@ -66,7 +69,7 @@ PROMISES = guards(
 
 FACTS = guards(
     "evidence/facts.py",
-    "tests/evidence tests/cases",
+    "tests/evidence/test_guards_facts.py tests/evidence/test_guards_record.py tests/evidence tests/cases",
     ("facts-lookup-lost", "a lost lookup span",
      "lookup_gap=lost if lookup is None and self._expects(Companion.LOOKUP, request, worker) else Reason.NONE",
      "lookup_gap=Reason.NONE"),
@@ -217,7 +220,7 @@ RECORD = guards(
 
 WORKERS = guards(
     "evidence/workers.py",
-    "tests/evidence tests/cases",
+    "tests/evidence/test_guards_workers.py tests/evidence/test_workers.py tests/evidence tests/cases",
     ("workers-none", "no name, no worker",
      "            return Resolved(gap=Reason.NO_WORKER if streams else Reason.NO_EVENT_SOURCE)\n",
      '            worker = streams[0].worker if streams else ""\n'),

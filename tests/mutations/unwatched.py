@@ -7,10 +7,7 @@ _NAMES = """
     direct-own-store-reported direct-undecided-touched rank-undecided rank-own-store derived-prompt-length
     derived-size-unknown derived-short-rank derived-idle-only derived-full-rank stream-begins stream-expired
     stream-unplaced stream-unplaced-reported stream-decoding reading-latest decoding-tail decoding-age
-    size-agrees eliminate-only-taker belong-exact companion-between-halves promise-own-first promise-skew
-    promise-best-here promise-rank lost-reset-between latest-named facts-local-hit facts-no-stream
-    facts-tier-spoken facts-tier-gap facts-tier-holding facts-unit-finer facts-prompt-disagree facts-external
-    workers-route-rank workers-host-dot workers-sole workers-map-empty workers-map-every
+    size-agrees eliminate-only-taker
 """
 
 UNWATCHED: frozenset[str] = frozenset(_NAMES.split())
