@@ -100,11 +100,16 @@ class Filter:
         flags = np.zeros(bits, np.bool_)
         for begin in range(0, values.size, 1 << STEP_BITS):
             some = values[begin : begin + (1 << STEP_BITS)]
-            first = ((some >> np.uint64(32)) * np.uint64(bits)) >> np.uint64(32)
-            flags[first] = True
-            first &= np.uint64(-_WORD_BITS & (bits - 1))
-            first |= (some >> np.uint64(_SECOND)) & np.uint64(_SIX)
-            flags[first] = True
+            places = some >> np.uint64(32)
+            places *= np.uint64(bits)
+            places >>= np.uint64(32)
+            # Signed they are taken as they are: unsigned ones would be copied to be indexes.
+            flags[places.view(np.int64)] = True
+            places &= np.uint64(-_WORD_BITS & (bits - 1))
+            second = some >> np.uint64(_SECOND)
+            second &= np.uint64(_SIX)
+            places |= second
+            flags[places.view(np.int64)] = True
             yield values[:0]
         yield np.packbits(flags, bitorder="little").view(WORD)
 

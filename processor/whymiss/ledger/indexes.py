@@ -41,8 +41,7 @@ class Index:
         counts = np.zeros(1 << bits, np.int64)
         rows: list[Rows] = []
         tags: list[Tags] = []
-        for some in order_slices(column):
-            values = column[some]
+        for some, values in order_slices(column):
             rows.append(some)
             tags.append(_tags(values, bits))
             counts += _counts(values, bits)

@@ -216,7 +216,7 @@ class Intake:
         for begin, extras in stretches(event.extras):
             if begun >= 0:
                 self._piece(event, where, link, flags & ~TAIL, begun)
-            link = self.links.carrying(link, where[0] + begin, extras, described=event.described)
+            link = self.links.carrying(link, where[0] + begin, extras, event.lora_name, described=event.described)
             begun = begin
         self._piece(event, where, link, flags, begun)
         return link

@@ -15,6 +15,7 @@ from .events import Keys
 from .filters import Probe, probe_of
 from .findings import Findings
 from .history import History
+from .links import Links
 from .segments import Segment
 from .sorting import Flags, Integers
 
@@ -59,9 +60,9 @@ class Tail(msgspec.Struct, frozen=True, eq=False):
 class Kinship:
     """Answers about one stream's blocks. ``as_of`` is the stream's dense group at a position."""
 
-    def __init__(self, history: History, kinds: Sequence[tuple[str, ...]], as_of: AsOf) -> None:
+    def __init__(self, history: History, links: Links, as_of: AsOf) -> None:
         self._history = history
-        self._kinds = kinds
+        self._links = links
         self._as_of = as_of
         self._tail: tuple[tuple[int, tuple[int, ...]], Tail | None] | None = None
         """The last one asked for: every other stream of a view is compared with it."""
@@ -82,7 +83,8 @@ class Kinship:
             tokens=int(chains.own[row]) if chains.own is not None and flags & HAS_OWN else None,
             prefix=int(chains.prefix[row]) if chains.prefix is not None and flags & HAS_PREFIX else None,
             extras=int(entry["extras"]) if flags & HAS_EXTRAS else None,
-            kinds=self._kinds[int(entry["kinds"])],
+            kinds=self._links.kinds[int(entry["kinds"])],
+            adapter=self._links.adapters.get(int(entry["last"])),
         )
 
     # --- the same parent ----------------------------------------------------------------------

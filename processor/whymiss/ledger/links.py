@@ -15,6 +15,9 @@ from .history import History
 REMEMBERED = 4096
 """Ends of chains remembered a stream: what continues another block is looked up in the history."""
 
+ADAPTERS = 4096
+"""Adapters' names remembered a stream: of more, the latest."""
+
 _MASK = (1 << 64) - 1
 # Stands for "these extra keys begin here", so that an end of them leaves a mark too.
 _CHANGE = 0x9E3779B97F4A7C15
@@ -44,6 +47,8 @@ class Links:
         self._digester = digester
         self._remembered: dict[int, Link] = {}
         self.kinds: list[tuple[str, ...]] = [()]
+        self.adapters: dict[int, str] = {}
+        """The adapter that is among a block's own extra keys, by their digest. Not in a checkpoint: it is learned again."""
 
     def forget(self) -> None:
         """Blocks may have left the history."""
@@ -73,13 +78,17 @@ class Links:
         assert above.prefix is not None, "digests continue where they are known"
         return self._digester.prefix_digests(own, above.prefix, above.depth + 1)
 
-    def carrying(self, above: Link, depth: int, extras: tuple[ExtraKey, ...], *, described: bool) -> Link:
-        """A link's extra keys with those that a block at a depth and its followers have.
+    def carrying(
+        self, above: Link, depth: int, extras: tuple[ExtraKey, ...], adapter: str | None, *, described: bool
+    ) -> Link:
+        """A link's extra keys with those that a block at a depth and its followers have; ``adapter`` is named by one of them.
 
         The digest grows where a block's extra keys differ from those of the block before it: it says the
         same of a chain however it was cut into events.
         """
         own = self._digester.extras_digest(extras)
+        if adapter is not None and any(kind == "lora" for kind, _ in extras):
+            self._name(own, adapter)
         mixed = above.extras if described else None
         if mixed is not None and own != above.last:
             change = np.array([(own + _CHANGE) & _MASK], np.uint64)
@@ -87,6 +96,11 @@ class Links:
         elif mixed == above.extras and not extras:
             return above
         return Link(above.depth, above.prefix, mixed, own, self._numbered(above.kinds, extras))
+
+    def _name(self, own: int, adapter: str) -> None:
+        self.adapters.setdefault(own, adapter)
+        if len(self.adapters) > ADAPTERS:
+            del self.adapters[next(iter(self.adapters))]
 
     def _numbered(self, kinds: int, extras: tuple[ExtraKey, ...]) -> int:
         if not extras:

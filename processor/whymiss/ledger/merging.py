@@ -112,9 +112,9 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Iterator[Run | None]:
     yield None
     sorted_keys, sorted_codes = np.empty_like(keys), np.empty_like(codes)
     begin = 0
-    for rows in order_slices(keys):
+    for rows, found in order_slices(keys):
         end = begin + rows.size
-        sorted_keys[begin:end], sorted_codes[begin:end] = keys[rows], codes[rows]
+        sorted_keys[begin:end], sorted_codes[begin:end] = found, codes.take(rows)
         begin = end
         yield None
     for passing in Filter.in_steps(sorted_keys):

@@ -171,7 +171,7 @@ def run_of(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, cha
     column = keys[0] if len(keys) == 1 else np.concatenate(keys)
     order, found = ordered(column)
     coded = codes[0] if len(codes) == 1 else np.concatenate(codes)
-    return Run(found, coded[order], chained=chained)
+    return Run(found, coded.take(order), chained=chained)
 
 
 def joined(found: Sequence[Hits]) -> Hits:

@@ -48,24 +48,26 @@ def ordered(values: Keys) -> tuple[Rows, Keys]:
     packed.sort()
     packed &= low
     order = packed.astype(np.uint32)
-    found = values[order]
+    # Signed it is taken as it is: unsigned it would be copied to be an index.
+    found = values.take(packed.view(np.int64))
     if (found[1:] < found[:-1]).any():
         order = np.argsort(values, kind="stable").astype(np.uint32)
         return order, values[order]
     return order, found
 
 
-def order_slices(values: Keys) -> Iterator[Rows]:
-    """The same order, cut into slices of a bounded size that are found one at a time; the first may be empty."""
+def order_slices(values: Keys) -> Iterator[tuple[Rows, Keys]]:
+    """The same, cut into slices of a bounded size that are found one at a time; the first may be empty."""
     slices = 1 << max(0, (values.size - 1) >> STEP_BITS).bit_length()
     if slices == 1:
-        yield order_of(values)
+        yield ordered(values)
         return
     highest = (values >> np.uint64(65 - slices.bit_length())).astype(np.uint16)
-    yield np.zeros(0, np.uint32)
+    yield np.zeros(0, np.uint32), values[:0]
     for number in range(slices):
         rows = (highest == number).nonzero()[0]
-        yield rows[order_of(values[rows])].astype(np.uint32)
+        order, found = ordered(values.take(rows))
+        yield rows.take(order).astype(np.uint32), found
 
 
 def ranges_of(column: Keys, needles: Keys, first: Integers) -> tuple[Integers, Integers] | None:
