@@ -104,7 +104,7 @@ def test_unlike_identities_differ_from_block_0_on() -> None:
 
 
 def test_tokens_that_are_the_templates_diverge_from_nothing() -> None:
-    likeness = Likeness(version="v1", differs=False)
+    likeness = Likeness(name="support", version="v1", differs=False)
     assert judged(but(likeness=likeness, reconverging=3)).cause is Cause.NO_RECENT_MATCH
 
 
@@ -112,7 +112,7 @@ def test_tokens_that_are_the_templates_diverge_from_nothing() -> None:
 def test_a_divergence_from_a_template_costs_what_is_the_templates_again(
     again: int | None, lost_blocks: int | None
 ) -> None:
-    verdict = judged(but(likeness=Likeness(version="v1", differs=True, again=again)))
+    verdict = judged(but(likeness=Likeness(name="support", version="v1", differs=True, again=again)))
     assert verdict.cause is Cause.TOKEN_DIVERGENCE
     assert verdict.lost_tokens == (None if lost_blocks is None else 16 * lost_blocks)
 

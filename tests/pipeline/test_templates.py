@@ -198,10 +198,10 @@ def test_a_reference_says_nothing_before_its_beginning_was_stored() -> None:
     templates = learning([reference()])
     assert templates.compare(asked(OTHER, 3)) is None
     show(templates, GOOD[:48])
-    assert templates.compare(asked(OTHER, 3)) == Likeness(version="7", differs=True, again=None)
+    assert templates.compare(asked(OTHER, 3)) == Likeness(name="support", version="7", differs=True, again=None)
     show(templates, GOOD)
-    assert templates.compare(asked(OTHER, 3)) == Likeness(version="7", differs=True, again=6)
-    assert templates.compare(asked(GOOD, 3)) == Likeness(version="7", differs=False)
+    assert templates.compare(asked(OTHER, 3)) == Likeness(name="support", version="7", differs=True, again=6)
+    assert templates.compare(asked(GOOD, 3)) == Likeness(name="support", version="7", differs=False)
 
 
 def test_nobody_is_shown_tokens_once_all_is_known() -> None:
@@ -216,7 +216,7 @@ def test_what_was_learned_stays_with_references_that_stay() -> None:
     templates = learning([reference()])
     show(templates, GOOD)
     templates.adopt([reference(), reference(OTHER, version="8")], SECRET.encode(), {STREAM: 5}, "begun")
-    assert templates.compare(asked(GOOD, 3)) == Likeness(version="7", differs=False)
+    assert templates.compare(asked(GOOD, 3)) == Likeness(name="support", version="7", differs=False)
     templates.adopt([reference(TURN[:48])], SECRET.encode(), {STREAM: 5}, "begun")
     assert templates.learned == {}
 

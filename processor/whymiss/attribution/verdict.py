@@ -90,6 +90,9 @@ def _shared_facts(facts: Facts) -> Verdict:
         window_seconds=facts.window_seconds if missed else None,
         history_complete=not facts.record_gap if missed else None,
         template_version=facts.likeness.version if facts.likeness is not None else None,
+        template_name=facts.likeness.name if facts.likeness is not None else None,
+        kept_apart_by=facts.kept_apart_by,
+        adapter=facts.adapter,
         first_miss_key=facts.key,
         last_hit_key=facts.last_hit_key,
     )

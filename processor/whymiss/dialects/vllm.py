@@ -62,6 +62,7 @@ def read_probe(span: SpanFields) -> Evidenced | None:
         first_miss_key=block_key(attributes.get(f"{prefix}first_miss.hash")),
         expected_keys=block_keys(attributes.get(f"{prefix}block_hashes")),
         extra_key_kinds=_kinds(attributes),
+        kinds_of_block=True,
         disabled=truth(attributes.get(f"{prefix}skipped")) or False,
         present=truth(attributes.get(f"{prefix}first_miss.present")),
         preempted=truth(attributes.get(f"{prefix}preempted")) or False,

@@ -20,6 +20,7 @@ from ..model import (
     Span,
     StreamId,
 )
+from .apart import recorded_apart, said_apart
 from .companions import Companion, Companions
 from .elsewhere import Elsewhere
 from .grouping import engine_says, lookup_bounds, lookup_says
@@ -76,6 +77,7 @@ class FactFinder:
             lookup_seen=lookup is not None,
             lookup_gap=lost if lookup is None and self._expects(Companion.LOOKUP, request, worker) else Reason.NONE,
             extra_key_kinds=(lookup.extra_key_kinds or ()) if lookup is not None else (),
+            kept_apart_by=said_apart(lookup),
             window_seconds=self._window_seconds,
             route=promise.route,
             promised_at=promise.at,
@@ -103,6 +105,8 @@ class FactFinder:
             local_hit_tokens=facts.local_hit_tokens if reading.lookup_seen else reading.cached_tokens,
             match_unit=self._match_unit(stream, lookup, reading.block_size, reading.cached_tokens),
         )
+        if stream is not None:
+            facts = recorded_apart(facts, self._ledger, stream, reading)
         if stream is None or not reading.chain:
             missing = readings.gap or (Reason.NO_FIRST_MISS_KEY if stream is not None else Reason.NO_WORKER)
             return msgspec.structs.replace(facts, record_gap=missing)

@@ -53,6 +53,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     prefix: int | None = None
     extras: int | None = None
     kinds: tuple[str, ...] = ()
+    adapter: str | None = None
+    """Name of the adapter that is among the block's own extra keys; ``None`` where there is none, or it is not known."""
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,8 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     first_miss_key: int | None = None
     expected_keys: tuple[int, ...] = ()
     extra_key_kinds: tuple[str, ...] | None = None
+    kinds_of_block: bool = False
+    """Those kinds are of the first missed block only, and not of the whole prompt."""
     local_hit_tokens: int | None = None
     external_hit_tokens: int | None = None
     sparse_lost_tokens: int | None = None

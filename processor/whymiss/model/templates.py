@@ -13,6 +13,8 @@ from .history import Block, StreamId
 class Likeness(msgspec.Struct, frozen=True, kw_only=True):
     """How the first missed block compares with the known-good templates that its prompt begins like."""
 
+    name: str
+    """Of the template."""
     version: str
     """Of the template."""
     differs: bool

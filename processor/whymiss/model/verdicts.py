@@ -107,6 +107,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     concurrent: bool = False
     """Another request was computing the block at the lookup."""
     extra_key_kinds: tuple[str, ...] = ()
+    kept_apart_by: tuple[str, ...] | None = None
+    """All extra-key kinds of the prompt from block 0 on that keep its blocks from other prompts' with the same tokens."""
+    adapter: str | None = None
     route: RouteDecision | None = None
     promised_at: Moment | None = None
     """When the router decided; where its span is missing, when it can have."""
@@ -153,5 +156,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     fleet_view_complete: bool | None = None
     template_version: str | None = None
     """Of the known-good template that the first missed block was compared with."""
+    template_name: str | None = None
+    kept_apart_by: tuple[str, ...] | None = None
+    """Kinds of extra keys by which other prompts with the same tokens have other blocks; ``None`` where they are not known."""
+    adapter: str | None = None
+    """Name of the adapter, where the engine publishes it."""
     first_miss_key: int | None = None
     last_hit_key: int | None = None

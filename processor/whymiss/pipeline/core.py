@@ -21,7 +21,7 @@ from ..evidence.grouping import engine_says, group, lookup_says
 from ..join import Joiner
 from ..ledger.digests import Digester
 from ..ledger.fleet import Ledger
-from ..measures import Dimensions, Exemplar, Measures
+from ..measures import Exemplar, Measures
 from ..model import (
     Envelope,
     JoinOutcome,
@@ -31,7 +31,6 @@ from ..model import (
     ReleaseReason,
     Request,
     ResourceIdentity,
-    RouteDecision,
     Span,
     Verdict,
 )
@@ -40,6 +39,7 @@ from ..reference import Reference
 from ..wire.fields import resource_attributes, scope_name, valid_ids
 from ..wire.kv_logs import take_kv_events
 from ..wire.split import Group, assemble, split
+from .classes import dimensions_of
 from .events import EventIntake
 from .judge import Judge
 from .ports import Accepted, Judged, KvOutcome, KvSource
@@ -358,24 +358,11 @@ class Pipeline:
         )
         self.measures.observe(
             verdict,
-            _dimensions(request, verdict, extrapolated=weight is not None),
+            dimensions_of(request, verdict, extrapolated=weight is not None),
             first_token_seconds=said.first_token_seconds if said is not None else None,
             weight=1.0 if weight is None else weight,
             exemplar=exemplar if self._redactor.may_identify(subject, sampled=sampled) else None,
         )
-
-
-def _dimensions(request: Request, verdict: Verdict, *, extrapolated: bool) -> Dimensions:
-    routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
-    said = engine_says(request.engine)
-    model = said.model if said is not None else None
-    return Dimensions(
-        route=next((route.reason for route in routes if route.reason), None),
-        model=model or next((route.model for route in routes if route.model), None),
-        template_version=verdict.template_version,
-        block_geometry=None if verdict.block_size is None else f"{verdict.block_size}/{verdict.match_unit}",
-        sampling_method="extrapolated" if extrapolated else "counted",
-    )
 
 
 def row_of(judged: Judged) -> Mapping[str, str | int | None]:

@@ -84,8 +84,9 @@ class LearnedTemplates:
         ):
             return None
         if expected == block.tokens:
-            return Likeness(version=reference.version, differs=False)
-        return Likeness(version=reference.version, differs=True, again=self._again(reference, prompt))
+            return Likeness(name=reference.name, version=reference.version, differs=False)
+        again = self._again(reference, prompt)
+        return Likeness(name=reference.name, version=reference.version, differs=True, again=again)
 
     def _is_held(self, reference: Reference, prompt: Prompt) -> bool:
         """Whether a prompt, as far as its first missed block, is known to be one of a reference's."""

@@ -1,0 +1,49 @@
+"""What a judged lookup is broken down by on the class metrics: names that the evidence supports, never a raw identity."""
+
+from __future__ import annotations
+
+from ..evidence.grouping import engine_says
+from ..measures import Dimensions
+from ..model import Request, RouteDecision, Verdict
+
+NO_ADAPTER = "_none"
+"""The adapter of a lookup that is known to have none; an adapter's own name is the operator's."""
+
+MODEL_REVISION = "prefix_cache.model_revision"
+SPECULATIVE_METHOD = "prefix_cache.speculative_method"
+"""Resource attributes of the engine. No span or event of any emitter says either; who starts the process knows both."""
+
+_WORDS = {"lora": "adapter", "cache_salt": "salt"}
+
+
+def dimensions_of(request: Request, verdict: Verdict, *, extrapolated: bool) -> Dimensions:
+    """The dimensions of a lookup; what is not known shows no label."""
+    routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
+    said = engine_says(request.engine)
+    model = said.model if said is not None else None
+    told = dict(request.subject.resource.attributes)
+    return Dimensions(
+        route=next((route.reason for route in routes if route.reason), None),
+        isolation_policy=_isolation(verdict.kept_apart_by),
+        adapter=_adapter(verdict),
+        model=model or next((route.model for route in routes if route.model), None),
+        model_revision=told.get(MODEL_REVISION),
+        template_version=verdict.template_version,
+        speculative_method=told.get(SPECULATIVE_METHOD),
+        block_geometry=None if verdict.block_size is None else f"{verdict.block_size}/{verdict.match_unit}",
+        prompt_family=verdict.template_name,
+        sampling_method="extrapolated" if extrapolated else "counted",
+    )
+
+
+def _isolation(kinds: tuple[str, ...] | None) -> str | None:
+    """What keeps a prompt apart, in words: ``none``, ``adapter``, ``salt``, ``adapter+salt``, or ``other``."""
+    if kinds is None:
+        return None
+    return "+".join(sorted({_WORDS.get(kind, "other") for kind in kinds})) or "none"
+
+
+def _adapter(verdict: Verdict) -> str | None:
+    if verdict.adapter is None and verdict.kept_apart_by is not None and "lora" not in verdict.kept_apart_by:
+        return NO_ADAPTER
+    return verdict.adapter
