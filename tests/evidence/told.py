@@ -34,6 +34,9 @@ ME, OTHER, THIRD = StreamId("w", 0), StreamId("other", 0), StreamId("third", 0)
 LOOKED = 1000
 """When the request of a test looked up its blocks."""
 
+LATE = 1 << 60
+"""Long after all that happens in a test."""
+
 
 class Event(msgspec.Struct, frozen=True):
     """What became of a block of a stream at a time."""
@@ -54,9 +57,11 @@ class Told(msgspec.Struct, kw_only=True):
     holes: dict[StreamId, Hole] = {}
     begins: dict[StreamId, int] = {}
     """Where a record begins that does not begin with its publisher's birth."""
+    expired: bool = False
+    """Whether what was before it was given up."""
     batches: dict[StreamId, list[int]] = {}
     """Times of batches after the lookup; by default one, long after it."""
-    sizes: dict[StreamId, int] = {}
+    sizes: dict[StreamId, int | None] = {}
     specs: list[GroupSpec] = []
     others: list[StreamId] = []
     owners: list[StreamId] = []
@@ -97,7 +102,7 @@ class Told(msgspec.Struct, kw_only=True):
         return unix_nanos + 1
 
     def confirmed_position(self, stream: StreamId, unix_nanos: int) -> int | None:
-        later = [at for at in self.batches.get(stream, [LOOKED * 9]) if at > unix_nanos]
+        later = [at for at in self.batches.get(stream, [LATE]) if at > unix_nanos]
         return later[0] + 1 if later else None
 
     def as_of(
@@ -165,7 +170,8 @@ class Told(msgspec.Struct, kw_only=True):
             holes=(hole,) if hole and touches else (),
             begins_unix_nanos=self.begins.get(stream, 0),
             from_birth=stream not in self.begins,
-            confirmed_unix_nanos=LOOKED * 9,
+            confirmed_unix_nanos=max(self.batches.get(stream, [LATE]), default=0),
+            expired=self.expired,
         )
 
 

@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 READING = guards(
     "evidence/reading.py",
-    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_guards_reader.py tests/evidence/test_guards_reading.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("direct-cached-needed", "a lookup without a count gives no reading",
      "if lookup is not None and lookup.cached_tokens is not None:",
      "if lookup is not None:"),
