@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 INTAKE = guards(
     "ledger/intake.py",
-    "tests/ledger/test_model.py tests/ledger/test_tolerance.py tests/ledger/test_window.py",
+    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
     ("intake-run", "removals before a store belong to its request",
      "position = ordinal if run_start < 0 else run_start",
      "position = ordinal"),
@@ -72,7 +72,7 @@ INTAKE = guards(
 
 STORES = guards(
     "ledger/stores.py",
-    "tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/evidence",
+    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
     ("stores-unlisted", "an offload connector's store is no chain",
      "        if depth != UNLISTED:\n",
      "        if True:\n"),
@@ -95,7 +95,7 @@ STORES = guards(
 
 GROUPS = guards(
     "ledger/groups.py",
-    "tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/evidence",
+    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
     ("groups-placeholder", "a placeholder sets no block size",
      "if event.placeholder or event.tier is not Tier.DEVICE:",
      "if event.tier is not Tier.DEVICE:"),
