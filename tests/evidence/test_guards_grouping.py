@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.evidence.test_grouping import only, owners, span
@@ -162,3 +163,57 @@ def test_an_exact_id_is_better_than_one_that_an_engine_made_of_it() -> None:
     router = span(9, RouteDecision(request_id="r", worker="w"), trace=9)
     assert owners([served, exact, router], router) == [2]
     assert owners([served, router], router) == [1]
+
+
+def test_a_lookup_that_fits_two_requests_belongs_to_neither_although_no_other_fits_them() -> None:
+    # One of them has lost its own.
+    engines = span(1, EngineRequest()), span(2, EngineRequest())
+    assert pairs(*engines, span(3, Lookup(), start=1)) == {1: None, 2: None, 3: 3}
+
+
+@pytest.mark.parametrize("first", ["outer", "inner"])
+def test_a_lookup_inside_a_wrapper_is_that_of_the_engine_that_it_wraps(first: str) -> None:
+    outer = span(1, EngineRequest(prompt_tokens=64), dialect="frame")
+    inner = span(2, EngineRequest(prompt_tokens=64), start=1, end=9, dialect="engine")
+    lookup = span(3, Lookup(), start=2)
+    assert pairs(*((outer, inner) if first == "outer" else (inner, outer)), lookup) == {2: 3}
+
+
+def test_a_lookup_that_goes_by_a_wrappers_id_is_no_request_of_its_own() -> None:
+    outer = span(1, EngineRequest(request_id="a", prompt_tokens=64), dialect="frame")
+    inner = span(2, EngineRequest(request_id="b", prompt_tokens=64), start=1, end=9, dialect="engine")
+    assert pairs(outer, inner, span(3, Lookup(request_id="a"), start=2)) == {2: None}
+
+
+def test_a_lookup_that_may_be_the_decode_halfs_is_not_the_prefill_halfs() -> None:
+    prefill = span(1, EngineRequest(prefill_only=True))
+    decode = span(2, EngineRequest(decode_only=True))
+    assert pairs(prefill, decode, span(3, Lookup(), start=5), span(4, Lookup(), start=1)) == {1: None, 3: 3, 4: 4}
+    short = span(1, EngineRequest(prefill_only=True), end=2)
+    assert pairs(short, decode, span(3, Lookup(), start=5), span(4, Lookup(), start=1)) == {1: 4}
+
+
+def test_of_two_requests_with_one_id_that_is_meant_whose_prefill_had_not_begun() -> None:
+    waits = span(1, EngineRequest(request_id="a", prefill_seconds=1.0, first_token_seconds=5.0))
+    computes = span(2, EngineRequest(request_id="a", prefill_seconds=4.0, first_token_seconds=5.0))
+    assert pairs(waits, computes, span(3, Lookup(request_id="a"), start=3.0)) == {1: 3, 2: None}
+
+
+def test_a_span_that_says_both_has_its_lookup_and_takes_no_other() -> None:
+    assert pairs(span(1, EngineRequest(), Lookup()), span(2, Lookup(), start=1)) == {1: 1, 2: 2}
+
+
+def test_only_the_lookup_that_admitted_a_request_is_one() -> None:
+    assert pairs(span(1, EngineRequest()), span(2, Lookup(preempted=True), start=1)) == {1: None}
+
+
+def test_a_decode_half_without_its_own_prefill_half_is_judged() -> None:
+    prefill, decode = span(1, EngineRequest(prefill_only=True)), span(2, EngineRequest(decode_only=True), trace=2)
+    assert pairs(prefill, decode) == {1: None, 2: None}
+    assert pairs(prefill, msgspec.structs.replace(decode, trace_id=prefill.trace_id)) == {1: None}
+
+
+def test_without_ids_two_decode_halves_of_one_trace_have_no_prefill_half_for_sure() -> None:
+    prefill = span(1, EngineRequest(prefill_only=True))
+    decodes = [span(number, EngineRequest(decode_only=True)) for number in (2, 3)]
+    assert pairs(prefill, *decodes) == {1: None, 2: None, 3: None}

@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 GROUPING = guards(
     "evidence/grouping.py",
-    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("bounds-first-token-end", "no first token after the span's end",
      "first_token = min(first_token, start + round(said.first_token_seconds * SECOND))",
      "first_token = start + round(said.first_token_seconds * SECOND)"),
@@ -60,11 +60,20 @@ GROUPING = guards(
      "for bounded in (True, False):",
      "for bounded in (False,):"),
     ("eliminate-one", "a lookup that fits several spans belongs to none",
-     "if len(left) == 1 or (left and _only_taker(lookup, left[0], free, options)):",
-     "if left:"),
-    ("eliminate-only-taker", "the only lookup that fits a span is its own",
-     "if len(left) == 1 or (left and _only_taker(lookup, left[0], free, options)):",
-     "if len(left) == 1:"),
+     "            if len(left) == 1:\n",
+     "            if left:\n"),
+    ("wrapper-last", "a wrapper has no lookup where what it wraps can have it",
+     "if id(span) not in pairs and _is_wrapper(span, sides) is wrapping]",
+     "if id(span) not in pairs]"),
+    ("wrapper-too", "a lookup by a wrapper's id is no request of its own",
+     "for wrapping in (False, True):",
+     "for wrapping in (False,):"),
+    ("wrapper-decode", "a decode half has lookups of its own",
+     'return key in sides.passive and sides.of.get(key) != "decode"',
+     "return key in sides.passive"),
+    ("group-own-lookup", "a span that says both has its lookup",
+     "if id(span) not in pairs and _is_wrapper",
+     "if _is_wrapper"),
     ("fits-id", "another request's id",
      "        if not lookup_ids & engine_ids:\n            return False\n",
      "        pass\n"),
@@ -81,7 +90,7 @@ GROUPING = guards(
 
 SIDES = guards(
     "evidence/sides.py",
-    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("side-both", "a span that says both halves says none",
      "if said is None or said.prefill_only == said.decode_only:",
      "if said is None:"),
@@ -122,7 +131,7 @@ SIDES = guards(
 
 BELONGING = guards(
     "evidence/belonging.py",
-    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("belong-own", "a subject's own span is its own",
      "        if own:\n            return tuple(own)\n",
      ""),
@@ -154,7 +163,7 @@ BELONGING = guards(
 
 COMPANIONS = guards(
     "evidence/companions.py",
-    "tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("companion-silent-route", "a router that promises nothing loses no promise",
      "isinstance(said, RouteDecision) and said.predicted_blocks is not None",
      "isinstance(said, RouteDecision)"),

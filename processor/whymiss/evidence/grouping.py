@@ -12,7 +12,7 @@ what is about the other half, or about the transfer between them, is left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -77,10 +77,13 @@ def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
     # Only the lookup that admitted a request counts; a preempted one is looked up again.
     lookups = [span for span in spans if (said := lookup_says(span)) is not None and not said.preempted]
     own = {id(span): span for span in engines if says(span, Lookup)}
-    pairs = _match([span for span in engines if id(span) not in own], [span for span in lookups if id(span) not in own])
-    pairs.update({id(span): span for span in own.values()})
-    taken = {id(span) for span in pairs.values()}
     sides = sides_of(engines, spans)
+    pairs = {id(span): span for span in own.values()}
+    # A wrapper has no lookup where what it wraps can have it.
+    for wrapping in (False, True):
+        able = [span for span in engines if id(span) not in pairs and _is_wrapper(span, sides) is wrapping]
+        pairs.update(_match(able, _unpaired(lookups, pairs)))
+    taken = {id(span) for span in pairs.values()}
     heads: list[tuple[Span | None, Span | None]] = [
         (engine, pairs.get(id(engine))) for engine in engines if key_of(engine) not in sides.passive
     ]
@@ -90,6 +93,16 @@ def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
     requests = [_request(engine, lookup, company[number], sides) for number, (engine, lookup) in enumerate(heads)]
     placed = {key_of(span) for request in requests for span in request.spans}
     return requests, [span for span in spans if key_of(span) not in placed]
+
+
+def _is_wrapper(engine: Span, sides: Sides) -> bool:
+    key = key_of(engine)
+    return key in sides.passive and sides.of.get(key) != "decode"
+
+
+def _unpaired(lookups: Iterable[Span], pairs: Mapping[int, Span]) -> list[Span]:
+    paired = {id(lookup) for lookup in pairs.values()}
+    return [lookup for lookup in lookups if id(lookup) not in paired]
 
 
 def _company(spans: Sequence[Span], subjects: Sequence[Span]) -> defaultdict[int, list[Span]]:
@@ -180,17 +193,12 @@ def _eliminate(lookups: Sequence[Span], options: dict[int, list[Span]], pairs: d
     settled = True
     while settled:
         settled = False
-        free = [lookup for lookup in lookups if not any(lookup is paired for paired in pairs.values())]
-        for lookup in free:
+        for lookup in _unpaired(lookups, pairs):
             left = [engine for engine in options[id(lookup)] if id(engine) not in pairs]
-            if len(left) == 1 or (left and _only_taker(lookup, left[0], free, options)):
+            if len(left) == 1:
                 pairs[id(left[0])] = lookup
                 settled = True
                 break
-
-
-def _only_taker(lookup: Span, engine: Span, free: Iterable[Span], options: dict[int, list[Span]]) -> bool:
-    return all(other is lookup or not any(engine is option for option in options[id(other)]) for other in free)
 
 
 def _fits(engine: Span, lookup: Span, *, bounded: bool) -> bool:
