@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 import os
+import time
 import tracemalloc
 import zlib
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ from tests.edge.traffic import BODIES, numbers, redacted, traces
 from whymiss.config import HttpReceiverConfig
 from whymiss.edge.otlp_http import HttpReceiver
 from whymiss.errors import BadInput, Overloaded
+from whymiss.redaction import Signal
+from whymiss.wire.json_in import traces_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -273,6 +276,24 @@ async def test_an_address_in_use_is_an_os_error() -> None:
         with pytest.raises(OSError):  # noqa: PT011 - the operating system's own words
             await second.start()
         await second.stop()
+
+
+@looped
+async def test_large_json_is_not_read_on_the_event_loop() -> None:
+    attributes = [{"key": f"k{number}", "value": {"stringValue": "v" * 20}} for number in range(10)]
+    large = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{**SPAN, "attributes": attributes}] * 8000}]}]})
+    behind = room()
+    async with http_door(behind) as door:
+        traces_from_json(b"{}")  # what is made once is made now
+        began = time.thread_time()
+        expected = traces_from_json(large.encode())
+        alone = time.thread_time() - began
+        answer = await post(door.port, "/v1/traces", large.encode(), Content_Type=JSON)
+        assert answer.status == 200
+        assert time.thread_time() - began - alone < alone / 2
+        broken = await post(door.port, "/v1/traces", large.encode()[:-1], Content_Type=JSON)
+        assert broken.status == 400
+    assert behind.core.bodies == [(Signal.TRACES, expected)]
 
 
 @looped
