@@ -14,6 +14,7 @@ from whymiss.measures import (
     DIMENSIONS,
     FIRST_TOKEN_BOUNDS,
     INSTRUMENTS,
+    MEANINGS,
     OTHER,
     OVERFLOW,
     VALUE_CHARS_MAX,
@@ -94,6 +95,11 @@ def test_every_instrument_is_described_once_and_carries_no_dimension_by_itself()
         assert bool(one.bounds) == (one.kind is Kind.HISTOGRAM)
         assert not set(one.labels) & set(DIMENSIONS)
         assert one.name.startswith("prefix_cache." if one.dimensional else "whymiss.")
+
+
+def test_each_dimension_has_its_meaning_and_its_field() -> None:
+    assert tuple(name.replace(".", "_") for name in MEANINGS) == Dimensions.__struct_fields__
+    assert all(meaning.endswith(".") for meaning in MEANINGS.values())
 
 
 def test_config_offers_exactly_the_dimensions_that_exist() -> None:

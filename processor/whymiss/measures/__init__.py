@@ -1,22 +1,14 @@
-"""The metrics: declared in `instruments`, added up in `sums`."""
+"""The metrics: declared in `instruments`, broken down by `dimensions`, added up in `sums`."""
 
+from .dimensions import DIMENSIONS, MEANINGS, OTHER, VALUE_CHARS_MAX, Dimensions
 from .instruments import FIRST_TOKEN_BOUNDS, INSTRUMENTS, Instrument, Kind
-from .sums import (
-    DIMENSIONS,
-    OTHER,
-    OVERFLOW,
-    VALUE_CHARS_MAX,
-    Dimensions,
-    Exemplar,
-    Measures,
-    MetricSnapshot,
-    Point,
-)
+from .sums import OVERFLOW, Exemplar, Measures, MetricSnapshot, Point
 
 __all__ = [
     "DIMENSIONS",
     "FIRST_TOKEN_BOUNDS",
     "INSTRUMENTS",
+    "MEANINGS",
     "OTHER",
     "OVERFLOW",
     "VALUE_CHARS_MAX",

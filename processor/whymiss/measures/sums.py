@@ -19,38 +19,11 @@ from typing import Final
 import msgspec
 
 from ..model import Cause, Reason, Verdict
+from .dimensions import DIMENSIONS, OTHER, VALUE_CHARS_MAX, Dimensions
 from .instruments import FIRST_TOKEN_BOUNDS, INSTRUMENTS, Instrument, Kind
-
-OTHER: Final = "_other"
-"""Shown for the values of a dimension past its cap."""
 
 OVERFLOW: Final = "otel.metric.overflow"
 """The only label of the series that takes what came after ``series_max``."""
-
-VALUE_CHARS_MAX: Final = 256
-"""A longer value of a dimension is somebody's mistake, perhaps a prompt, and is shown as `OTHER`."""
-
-
-class Dimensions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lookup is broken down by. ``None`` is not known, and shows no label.
-
-    Nothing here may be a raw identity: no tenant, salt, request, worker or hash.
-    """
-
-    route: str | None = None
-    isolation_policy: str | None = None
-    adapter: str | None = None
-    model: str | None = None
-    model_revision: str | None = None
-    template_version: str | None = None
-    speculative_method: str | None = None
-    block_geometry: str | None = None
-    prompt_family: str | None = None
-    sampling_method: str | None = None
-
-
-DIMENSIONS: Final = tuple(field.replace("sampling_", "sampling.") for field in Dimensions.__struct_fields__)
-"""The labels that can be switched on, in the order in which they are shown."""
 
 
 class Exemplar(msgspec.Struct, frozen=True, kw_only=True):

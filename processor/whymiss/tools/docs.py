@@ -13,7 +13,7 @@ from typing import TextIO
 from ..attribution import TABLE
 from ..dialects.emitters import EMITTERS
 from ..dialects.prompts import PROMPT_ATTRIBUTES
-from ..measures import INSTRUMENTS
+from ..measures import INSTRUMENTS, MEANINGS
 from ..model import Cause, Owner
 from .options import options
 
@@ -50,6 +50,11 @@ def metrics() -> str:
     return table(["metric", "kind", "unit", "labels", "what it says"], rows)
 
 
+def dimensions() -> str:
+    """What the class metrics can be broken down by."""
+    return table(["dimension", "what it is"], [[f"`{name}`", meaning] for name, meaning in MEANINGS.items()])
+
+
 def emitters() -> str:
     """What each emitter gives, what it does not say, and what switches it on."""
     rows = [
@@ -74,6 +79,7 @@ def droppable() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "causes": causes,
     "metrics": metrics,
+    "dimensions": dimensions,
     "emitters": emitters,
     "options": configuration,
     "prompt attributes": droppable,
