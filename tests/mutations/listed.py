@@ -7,7 +7,7 @@ from .of_counts import BARRIERS, FOLDING, HISTORY, TALLY
 from .of_edges import JOIN_GROUPS, JOIN_JOINER, JOIN_PAST
 from .of_facts import FACTS, PROMISES, RECORD, WORKERS
 from .of_fleet_view import ELSEWHERE, VIEW
-from .of_grouping import BELONGING, COMPANIONS, GROUPING, SIDES
+from .of_grouping import BELONGING, COMPANIONS, GROUPING, JOIN_HALVES, SIDES
 from .of_intake import COLUMNS, GROUPS, INTAKE, KEYS, STORES
 from .of_numbering import FLEET, NUMBERING, STREAM_RECORD, TIMELINE
 from .of_reading import READING
@@ -24,5 +24,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET),
     *(*BARRIERS, *TALLY, *HISTORY, *FOLDING),
     *(*INTAKE, *STORES, *GROUPS, *KEYS, *COLUMNS),
-    *(*JOIN_GROUPS, *JOIN_JOINER, *JOIN_PAST, *REDACTION),
+    *(*JOIN_GROUPS, *JOIN_JOINER, *JOIN_PAST, *JOIN_HALVES, *REDACTION),
 )

@@ -177,3 +177,23 @@ COMPANIONS = guards(
      "return any(abs(bucket - now) <= BUCKETS for bucket in seen)",
      "return bool(seen)"),
 )
+
+JOIN_HALVES = guards(
+    "join/groups.py",
+    "tests/test_guards_halves.py",
+    ("half-any", "any span may speak of a half",
+     "if any(_of_a_half(span) for span in spans) else company",
+     "if all(_of_a_half(span) for span in spans) else company"),
+    ("half-phase", "a decision without a phase is of no half",
+     "(isinstance(said, RouteDecision) and said.phase is not None)",
+     "isinstance(said, RouteDecision)"),
+    ("half-both", "who says both halves says none",
+     "(isinstance(said, EngineRequest) and said.prefill_only != said.decode_only)",
+     "(isinstance(said, EngineRequest) and (said.prefill_only or said.decode_only))"),
+    ("half-routed", "a router's word tells of halves",
+     "        (isinstance(said, RouteDecision) and said.phase is not None)\n        or ",
+     "        "),
+    ("half-engine", "an engine's word tells of halves",
+     "\n        or (isinstance(said, EngineRequest) and said.prefill_only != said.decode_only)",
+     ""),
+)
