@@ -30,9 +30,8 @@ _FROM_JSON = {Signal.TRACES: traces_from_json, Signal.METRICS: metrics_from_json
 _BODIES_MAX = 4
 """How many bodies of the largest size may be in memory at once, over all connections."""
 
-_THREADED_JSON_BYTES = (
-    1 << 17
-)  # reading this much JSON takes some 5 ms, and 60 MiB 3 s; in a thread others have their turn
+_THREADED_JSON_BYTES = 1 << 17
+"""So much JSON takes some 5 ms to read, and 60 MiB take 3 s: in a thread others have their turn."""
 
 _YIELD_BYTES = 1 << 20  # inflating this much takes a millisecond or two; then others have their turn
 
