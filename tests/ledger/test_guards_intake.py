@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import pytest
 
-from tests.ledger.batches import DIGESTER, Fields, decode, removed, stored
+from tests.ledger.batches import CLEARED, DIGESTER, Fields, decode, plain, removed, stored
 from tests.ledger.test_numbering import STREAM
+from tests.ledger.test_tolerance import BAD_EVENTS
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.record import StreamRecord
 from whymiss.model import Residency, Tier
 
-DENSE = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
-SLIDING = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window"}
-SESSION = {"session_id": "s"}
+DENSE: Fields = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+SLIDING: Fields = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window"}
+SESSION: Fields = {"session_id": "s"}
 A, B, C, D = 11, 12, 13, 14
 
 
-def chain(keys: Iterable[int], parent: int | None = None, **fields: object) -> Fields:
+def chain(keys: Iterable[int], parent: int | None = None, *more: Fields) -> Fields:
     """A store of consecutive blocks of two tokens; each block's tokens are its own key, twice."""
     listed = list(keys)
     tokens = tuple(key for key in listed for _ in range(2))
-    return stored(listed, tokens, parent_block_hash=parent, **{**DENSE, **fields})
+    event = stored(listed, tokens, parent_block_hash=parent)
+    for fields in (DENSE, *more):
+        event |= fields
+    return event
 
 
 def said(at: int, *events: object) -> KvBatch:
@@ -44,7 +49,7 @@ def state(one: StreamRecord, key: int, group: int = 0, tier: Tier = Tier.DEVICE)
 
 
 def test_a_group_that_goes_with_a_repeated_list_gains_no_copy() -> None:
-    listed = chain([A]), chain([A], **SLIDING)
+    listed = chain([A]), chain([A], None, SLIDING)
     for order in ((0, 1), (1, 0)):
         again = [{**listed[index], **SESSION} for index in order]
         one = told(said(10, *listed), said(20, *again), said(30, removed(A, group_idx=1)))
@@ -52,21 +57,36 @@ def test_a_group_that_goes_with_a_repeated_list_gains_no_copy() -> None:
 
 
 def test_a_group_that_goes_with_a_new_list_stores_it() -> None:
-    one = told(said(10, chain([A], **SESSION), chain([A], **SLIDING, **SESSION)))
+    one = told(said(10, chain([A], None, SESSION), chain([A], None, SLIDING, SESSION)))
     assert (state(one, A), state(one, A, 1)) == (Residency.RESIDENT, Residency.RESIDENT)
 
 
 def test_what_a_session_stores_under_a_parent_is_another_copy() -> None:
     one = told(
         said(10, chain([A, B])),
-        said(20, chain([A], **SESSION), chain([B], A, **SESSION)),
+        said(20, chain([A], None, SESSION), chain([B], A, SESSION)),
         said(30, removed(A), removed(B)),
     )
     assert (state(one, A), state(one, B)) == (Residency.EVICTED, Residency.RESIDENT)
 
 
+def test_a_list_of_which_only_a_part_is_resident_is_stored_and_not_repeated() -> None:
+    one = told(said(10, chain([A])), said(20, chain([A, B], None, SESSION)), said(30, removed(A)))
+    assert (state(one, A), state(one, B)) == (Residency.RESIDENT, Residency.RESIDENT)
+
+
+def test_what_a_reset_took_is_stored_again_and_not_repeated() -> None:
+    one = told(said(10, chain([A])), said(20, CLEARED), said(30, chain([A], None, SESSION)))
+    assert state(one, A) is Residency.RESIDENT
+
+
+def test_to_repeat_a_block_is_not_to_touch_it() -> None:
+    one = told(said(10, chain([A])), said(20, chain([A], None, SESSION)), said(30, chain([A])))
+    assert [one.touched(A, position, position + 1) for position in range(3)] == [True, False, True]
+
+
 def test_a_tier_below_stores_what_the_device_only_repeats() -> None:
-    one = told(said(10, chain([A])), said(20, chain([A], **SESSION), chain([A], medium="CPU", **SESSION)))
+    one = told(said(10, chain([A])), said(20, chain([A], None, SESSION), chain([A], None, {"medium": "CPU"}, SESSION)))
     assert state(one, A, tier=Tier.HOST) is Residency.RESIDENT
 
 
@@ -86,6 +106,20 @@ def test_a_chain_under_a_block_of_known_depth_is_one_deeper() -> None:
     assert [block.depth for key in (A, B, C) if (block := one.block(key)) is not None] == [0, 1, 1]
 
 
+def test_masked_blocks_have_no_place_in_a_chain() -> None:
+    one = told(said(10, stored([A], (1, 2, 3, 4), **DENSE)))
+    assert [(store.keys, store.start) for store in one.stores_between(0, 10)] == [((A,), None)]
+    assert one.block(A) is None
+
+
+@pytest.mark.parametrize(
+    ("between", "position"), [([], 0), ([CLEARED], 2), ([chain([C], D)], 2), ([CLEARED, removed(D)], 2)]
+)
+def test_a_lookup_came_before_the_removals_that_made_room_for_its_stores(between: list[Fields], position: int) -> None:
+    one = told(said(10, removed(B), *between, chain([A])))
+    assert [store.position for store in one.stores_between(0, 10) if store.keys == (A,)] == [position]
+
+
 def test_only_the_last_block_of_a_store_is_a_tail_to_be_continued() -> None:
     one = told(said(10, chain([A, B])), said(20, chain([C], A)), said(30, chain([D], B)))
     assert [store.parent_tail_unix_nanos for store in one.stores_between(0, 30)] == [None, None, 10]
@@ -97,10 +131,35 @@ def test_what_is_stored_later_was_no_tail_yet() -> None:
 
 
 def test_a_block_before_others_of_its_store_is_no_tail_although_its_salt_ends_with_it() -> None:
-    salted = chain([A, B], extra_keys=[["salt"], None])
+    salted = chain([A, B], None, {"extra_keys": [["salt"], None]})
     one = told(said(10, salted), said(20, chain([C], A)), said(30, chain([D], B)))
     assert [store.keys for store in one.stores_between(0, 30)] == [(A, B), (C,), (D,)]
     assert [store.parent_tail_unix_nanos for store in one.stores_between(0, 30)] == [None, None, 10]
+
+
+# --- what cannot be read -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "event",
+    [*BAD_EVENTS.values(), stored([5, 6, 1.5]), stored([5, 6], tokens=[1, 2, 3, "b"]), removed(5, 6, 1.5)],
+)
+def test_what_cannot_be_read_stands_between_two_removals_and_leaves_nothing(event: object) -> None:
+    batch = decode(removed(1), event, removed(2))
+    assert plain(batch) == plain(decode(removed(1), stored([1.5]), removed(2)))
+    assert [row[:3] for row in plain(batch)] == [("removed", 0, 1), ("removed", 2, 2)]
+
+
+def test_neighbouring_removals_of_different_places_stay_apart() -> None:
+    events = removed(1), removed(2, medium="CPU"), removed(3, medium="CPU", group_idx=1), removed(4, group_idx=1)
+    rows = [row for number, event in enumerate(events) for row in plain(decode(*[{}] * number, event))]
+    assert plain(decode(*events)) == rows
+    assert [row[2:6] for row in rows] == [
+        (1, Tier.DEVICE, "gpu", None),
+        (2, Tier.HOST, "cpu", None),
+        (3, Tier.HOST, "cpu", 1),
+        (4, Tier.DEVICE, "gpu", 1),
+    ]
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -119,7 +178,7 @@ def test_a_group_keeps_its_kind_for_a_life() -> None:
 def test_a_new_life_may_serve_another_model() -> None:
     one = told(said(10, chain([A])))
     one.restart(20)
-    one.apply(said(30, chain([A], **{**SLIDING, "group_idx": 0})), 0)
+    one.apply(said(30, chain([A], None, SLIDING, {"group_idx": 0})), 0)
     assert kinds(one) == [(0, "sliding_window", 2)]
 
 

@@ -13,7 +13,6 @@ from whymiss.ledger.record import HOLES_MAX, StreamRecord
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency, StreamId, Tier
 
 KEY = 7
-HOST = {"medium": "CPU"}
 
 
 def record() -> StreamRecord:
@@ -79,10 +78,18 @@ def test_what_was_dropped_may_be_held_still() -> None:
 
 def test_whether_a_reset_of_the_device_reaches_the_tiers_below_is_not_known() -> None:
     one = record()
-    one.apply(said(10, stored([KEY]), stored([KEY], **HOST)))
+    one.apply(said(10, stored([KEY]), stored([KEY], medium="CPU")))
     assert (states(one), states(one, Tier.HOST)) == (Residency.RESIDENT, Residency.RESIDENT)
     one.apply(said(20, CLEARED))
     assert (states(one), states(one, Tier.HOST)) == (Residency.EVICTED, Residency.UNKNOWN)
+
+
+def test_a_reset_of_a_tier_below_leaves_the_device_alone() -> None:
+    one = record()
+    one.apply(said(10, stored([KEY]), stored([KEY], medium="CPU"), stored([KEY], medium="DISK")))
+    one.apply(said(20, CLEARED | {"medium": "CPU"}))
+    tiers = (Tier.DEVICE, Tier.HOST, Tier.DISK)
+    assert [states(one, tier) for tier in tiers] == [Residency.RESIDENT, Residency.EVICTED, Residency.RESIDENT]
 
 
 def test_a_new_process_has_nothing_in_its_own_memory_and_finds_what_is_on_disk() -> None:

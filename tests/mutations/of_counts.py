@@ -7,7 +7,7 @@ from .mutation import guards
 # fmt: off
 BARRIERS = guards(
     "ledger/barriers.py",
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("barrier-tier", "a clear empties the tier that it names",
      "            if tier is self.tier:\n                return Effect.CLEARED\n",
      "            return Effect.CLEARED\n"),
@@ -30,7 +30,7 @@ BARRIERS = guards(
 
 TALLY = guards(
     "ledger/tally.py",
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("tally-epoch", "what came before a barrier is not counted",
      "low, surplus = _copies(steps * counted, starts, last, lengths)",
      "low, surplus = _copies(steps, starts, last, lengths)"),
@@ -68,7 +68,7 @@ TALLY = guards(
 
 HISTORY = guards(
     "ledger/history.py",
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("history-edge", "before the window nothing is known",
      "            return Findings.all_of(Residency.UNKNOWN, count)\n",
      "            pass\n"),
@@ -106,7 +106,7 @@ HISTORY = guards(
 
 FOLDING = guards(
     "ledger/folding.py",
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("fold-held", "what is held outlives the window",
      "stays = (stores > 0) & (rank < low.repeat(lengths))",
      "stays = (stores < 0) & (rank < low.repeat(lengths))"),

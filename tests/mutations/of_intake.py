@@ -118,7 +118,7 @@ GROUPS = guards(
 
 KEYS = guards(
     "ledger/keys.py",
-    "tests/ledger/test_keys.py tests/ledger/test_decode.py",
+    "tests/ledger/test_keys.py tests/ledger/test_tolerance.py",
     ("keys-sizes", "hashes of unknown size are of no family",
      "if type(value) is bytes and len(value) in _BIN_SIZES:",
      "if type(value) is bytes:"),
@@ -132,7 +132,7 @@ KEYS = guards(
 
 COLUMNS = guards(
     "ledger/columns.py",
-    "tests/ledger/test_decode.py tests/ledger/test_model.py tests/ledger/test_recorded_events.py tests/ledger/test_extras.py",
+    "tests/ledger/test_guards_intake.py tests/ledger/test_tolerance.py tests/ledger/test_extras.py tests/ledger/test_decode.py",
     ("columns-sparse", "token ids that span other blocks",
      "sparse = size > 0 and count > 0 and count != blocks * row",
      "sparse = False"),
