@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import resource
 import socket
 from contextlib import asynccontextmanager
@@ -119,6 +120,17 @@ async def test_without_a_descriptor_left_it_waits_and_goes_on() -> None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, before)
             peer.sendall(b"z")
             assert await asyncio.to_thread(peer.recv, 1) == b"z"
+
+
+@looped
+async def test_a_socket_that_accepts_nobody_leaves_others_their_turn() -> None:
+    async with listening(10) as (listener, reasons):
+        with socket.create_connection(("127.0.0.1", listener.port)) as peer:
+            await asyncio.to_thread(peer.sendall, b"z")
+            (number,) = [sock.fileno() for sock in listener.sockets]
+            with socket.socket(fileno=os.dup(number)) as same:
+                same.shutdown(socket.SHUT_RDWR)
+            assert await reasons.get() == "accept"
 
 
 def test_the_process_may_have_as_many_files_open_as_the_system_lets_it() -> None:

@@ -25,7 +25,7 @@ HANDSHAKE_SECONDS_MAX = 10.0
 """How long a TLS handshake may take."""
 
 _BACKLOG = 1024
-_REST_SECONDS = 1.0  # after the system had no descriptor or memory left for a connection
+_REST_SECONDS = 1.0  # after the system had no descriptor or memory left for a connection, or fails with every one
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 # What OpenSSL calls it, and what we do.
@@ -188,7 +188,7 @@ class Listener:
         self.handshake_seconds_max = None if context is None else handshake_seconds_max
         self._endpoint = endpoint
         self._connections_max = connections_max
-        self._sockets: list[socket.socket] = []
+        self.sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self.factory = factory
         self.refused = refused
@@ -201,16 +201,16 @@ class Listener:
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
-        self._sockets = await _listening(self._endpoint)
-        self.port = self._sockets[0].getsockname()[1]
-        self._accepting = [asyncio.create_task(self._accept(listening)) for listening in self._sockets]
+        self.sockets = await _listening(self._endpoint)
+        self.port = self.sockets[0].getsockname()[1]
+        self._accepting = [asyncio.create_task(self._accept(listening)) for listening in self.sockets]
 
     async def stop(self) -> None:
         """Accept no more; connections that are open stay."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
-        for listening in self._sockets:
+        for listening in self.sockets:
             listening.close()
 
     async def hang_up(self) -> None:
@@ -224,11 +224,12 @@ class Listener:
         while True:
             try:
                 sock, _ = await loop.sock_accept(listening)
+            except ConnectionError:
+                continue  # the client has left before it was let in
             except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self.refused("descriptors")
-                    _log.error("no more connections can be accepted", error=error)
-                    await asyncio.sleep(_REST_SECONDS)
+                self.refused("descriptors" if error.errno in _EXHAUSTED else "accept")
+                _log.error("no more connections can be accepted", error=error)
+                await asyncio.sleep(_REST_SECONDS)
                 continue
             self._admit(sock)
             await asyncio.sleep(0)  # the next one may be there already, and others want their turn
