@@ -214,10 +214,10 @@ async def test_probes_and_metrics_tell_how_it_is() -> None:
             while "exporter_sent_spans" not in metrics:  # the sink has the spans before we have its answer
                 metrics = (await get(service.metrics_port, "/metrics"))[1]
     for line in (
-        'whymiss_receiver_accepted_requests_total{signal="traces",transport="grpc"} 1.0',
-        'whymiss_receiver_accepted_spans_total{transport="grpc"} 2.0',
-        'whymiss_exporter_sent_spans_total{exporter="sink"} 2.0',
-        'whymiss_exporter_queue_capacity{exporter="sink"} 1000.0',
+        'whymiss_receiver_accepted_requests_total{transport="grpc",signal="traces"} 1\n',
+        'whymiss_receiver_accepted_spans_total{transport="grpc"} 2\n',
+        'whymiss_exporter_sent_spans_total{exporter="sink"} 2\n',
+        'whymiss_exporter_queue_capacity{exporter="sink"} 1000\n',
     ):
         assert line in metrics
 
