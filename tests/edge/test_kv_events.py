@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def listening(core: SequenceCore, *sources: KvSourceConfig) -> AsyncIterator[None]:
+async def listening(
+    core: SequenceCore, *sources: KvSourceConfig, sockets_max: int | None = None
+) -> AsyncIterator[None]:
     """Listen to all sources, with a patience that no test has to wait out."""
     context = zmq.asyncio.Context()
+    if sockets_max is not None:
+        context.set(zmq.MAX_SOCKETS, sockets_max)
     async with AsyncExitStack() as stack:
         stack.callback(context.destroy, linger=0)
         for source in sources:
@@ -47,6 +51,16 @@ async def test_what_is_published_reaches_the_core_in_order() -> None:
         await publisher.publish(300)
         await core.until(lambda: len(core.applied.get(publisher.endpoint, ())) == 300)
     assert core.applied[publisher.endpoint] == list(range(300))
+
+
+@looped
+async def test_without_a_socket_for_the_replay_the_source_is_still_followed() -> None:
+    core = SequenceCore()
+    async with Publisher() as publisher, listening(core, source(publisher), sockets_max=1):
+        await publisher.subscribed()
+        await publisher.publish(3)
+        await core.until(lambda: core.applied.get(publisher.endpoint) == [0, 1, 2])
+    assert counted(core.measures, "whymiss.ledger.replays") == 0
 
 
 @looped

@@ -113,22 +113,31 @@ class KvListener:
 
     async def _replay(self, endpoint: str, first: int) -> None:
         """Ask for everything from a number on, and feed it until the end marker or silence."""
-        with self._context.socket(zmq.DEALER) as replay:
-            _tune(replay)
-            replay.connect(endpoint)
-            await replay.send_multipart([b"", first.to_bytes(8, "big")])
-            try:
-                # Not wait_for: in Python 3.11 it can swallow the cancellation that `stop` waits for.
-                async with asyncio.timeout(self._silence_seconds) as patience:
-                    while True:
-                        outcome = await self._take(await replay.recv_multipart(), replayed=True)
-                        if outcome is not None and outcome.kind == "end":
-                            self._core.measures.count("whymiss.ledger.replays", source=self._source.name)
-                            return
-                        patience.reschedule(asyncio.get_running_loop().time() + self._silence_seconds)
-            except TimeoutError:
-                self._no_replay_until = time.monotonic() + REPLAY_REST_SECONDS
-                _log.warning("a replay was not answered to its end", source=self._source.name, first=first)
+        try:
+            with self._context.socket(zmq.DEALER) as replay:
+                _tune(replay)
+                replay.connect(endpoint)
+                await replay.send_multipart([b"", first.to_bytes(8, "big")])
+                if await self._feed(replay):
+                    self._core.measures.count("whymiss.ledger.replays", source=self._source.name)
+                    return
+            _log.warning("a replay was not answered to its end", source=self._source.name, first=first)
+        except zmq.ZMQError as error:  # no descriptor or socket is left; what is published live still comes
+            _log.error("a replay could not be asked for", error=error, source=self._source.name, first=first)
+        self._no_replay_until = time.monotonic() + REPLAY_REST_SECONDS
+
+    async def _feed(self, replay: zmq.asyncio.Socket) -> bool:
+        """Take answers; tells whether the end marker came, and not silence."""
+        try:
+            # Not wait_for: in Python 3.11 it can swallow the cancellation that `stop` waits for.
+            async with asyncio.timeout(self._silence_seconds) as patience:
+                while True:
+                    outcome = await self._take(await replay.recv_multipart(), replayed=True)
+                    if outcome is not None and outcome.kind == "end":
+                        return True
+                    patience.reschedule(asyncio.get_running_loop().time() + self._silence_seconds)
+        except TimeoutError:
+            return False
 
     async def _take(self, frames: Sequence[bytes], *, replayed: bool) -> KvOutcome | None:
         self._taken += 1
