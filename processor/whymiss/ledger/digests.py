@@ -43,6 +43,7 @@ class Digester:
         self._constant, self._per_token = self._draw(b"constants", 2).tolist()
         self._of_token = self._draw(b"tokens", 1 << 10)
         self._of_depth = self._draw(b"depths", _DEPTH_INITIAL)
+        self._constants: dict[int, np.uint64] = {}
         self.translated: dict[str, int] = {}
         """Blocks' own digests by those of the same tokens in references, as far as that is known."""
 
@@ -58,8 +59,14 @@ class Digester:
             self._of_token = self._draw(b"tokens", 1 << (block_size - 1).bit_length())
         blocks = tokens[: count * block_size].reshape(count, block_size)
         own: Keys = blocks @ self._of_token[:block_size]
-        own += np.uint64((self._constant + self._per_token * block_size) & _MASK)
+        own += self._constant_of(block_size)
         return own
+
+    def _constant_of(self, block_size: int) -> np.uint64:
+        found = self._constants.get(block_size)
+        if found is None:
+            found = self._constants[block_size] = np.uint64((self._constant + self._per_token * block_size) & _MASK)
+        return found
 
     def prefix_digests(self, own: Keys, parent: int, depth: int) -> Keys:
         """Digest of everything from block 0 to the end of each of the blocks.
@@ -72,8 +79,12 @@ class Digester:
         end = begin + own.size
         if end > self._of_depth.size:
             self._of_depth = self._draw(b"depths", 1 << (end - 1).bit_length())
-        prefixes: Keys = (own * self._of_depth[begin:end]).cumsum()
-        prefixes += np.uint64(parent)
+        prefixes: Keys = own * self._of_depth[begin:end]
+        # Most events are short: a sum that begins with the parent is one call less than adding it to each.
+        if own.size:
+            prefixes[0] = (prefixes.item(0) + parent) & _MASK
+        if own.size > 1:
+            np.add.accumulate(prefixes, out=prefixes)
         return prefixes
 
     def extra_digest(self, kind: str, value: bytes) -> int:

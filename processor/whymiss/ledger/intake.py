@@ -170,7 +170,7 @@ class Intake:
             if above is not None and above.prefix is not None:
                 flags |= HAS_PREFIX
                 prefix = self.links.prefixes(own, above)
-                last = int(prefix[-1])
+                last = prefix.item(-1)
         if above is None:
             depth = UNLISTED if event.placeholder else UNPLACED
             self._piece(event, (depth, ordinal, ordinal - position), ROOT, flags)
