@@ -28,6 +28,9 @@ EXPIRE_SECONDS = 0.25
 
 OPERATIONS_A_BATCH = 128
 
+LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
+"""A chain is held, or lost, as far as its blocks are in these states."""
+
 Column = npt.NDArray[np.float64]
 
 
@@ -136,7 +139,8 @@ def questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
         ledger.groups(stream)
         ledger.tiers(stream)
         ledger.coverage(stream, latest - window, latest)
-        return list(ledger.as_of(stream, chain, position))
+        states = ledger.as_of(stream, chain, position)
+        return states[0], states.leading({Residency.RESIDENT}), states.leading(LOST)
 
     def siblings() -> object:
         ledger.block(stream, chain[0])
@@ -152,12 +156,17 @@ def questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
         ledger.tokens_known(stream, chain[1:])
         return ledger.reconverges(stream, chain, position)
 
-    return {
-        "reading: coverage, stores_between": reading,
-        "as_of of 201 blocks": own,
+    # What was seen before has no relatives that matter: they are asked about for the others only.
+    unseen = ledger.as_of(stream, chain, position)[0].state is Residency.NEVER_SEEN
+    relatives = {
         "block, children": siblings,
         "same_tokens, leading": twins,
         "tokens_known, reconverges": reconverges,
+    }
+    return {
+        "reading: coverage, stores_between": reading,
+        "as_of of 201 blocks": own,
+        **(relatives if unseen else {}),
         "every other stream": lambda: elsewhere(ledger, asked, (earliest, latest)),
     }
 
@@ -167,6 +176,8 @@ def elsewhere(ledger: Ledger, asked: Asked, bounds: tuple[int, int]) -> int:
     (earliest, latest), chain = bounds, asked.keys
     held = 0
     block = ledger.block(asked.stream, chain[0])
+    position = ledger.position_at(asked.stream, earliest)
+    unseen = ledger.as_of(asked.stream, chain, position)[0].state is Residency.NEVER_SEEN
     for other in ledger.view_of(asked.stream):
         ledger.block_size(other)
         ledger.tiers(other)
@@ -176,8 +187,12 @@ def elsewhere(ledger: Ledger, asked: Asked, bounds: tuple[int, int]) -> int:
         ledger.touched(other, chain[0], before, after)
         ledger.confirmed_position(other, latest)
         if states[0].state is not Residency.NEVER_SEEN:
-            held += states.leading({Residency.RESIDENT, Residency.EVICTED})
-        if block is not None:
+            held += states.leading(LOST)
+        if unseen:
+            end = ledger.confirmed_position(other, latest) or after
+            ledger.children(other, asked.parent, before, limit=2)
+            ledger.reconverges(asked.stream, chain, end, among=other)
+        if unseen and block is not None and asked.parent is None:
             ledger.like(other, block, before)
     return held
 

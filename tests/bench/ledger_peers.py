@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from cachetools import TTLCache
 
-from tests.ledger.naive import NaiveRecord
+from tests.bench.plain_ledger import PlainLedger
+from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch, Removed, Stored
 from whymiss.ledger.fleet import Delivery, Ledger
@@ -39,9 +40,35 @@ def nothing() -> Keep:
     return lambda batch: batch
 
 
-def naive() -> Keep:
-    """The dictionary of lists that gives the same answers."""
-    return NaiveRecord(from_birth=True, begins_unix_nanos=0).apply
+def plain() -> Keep:
+    """The dictionaries of lists that give the same answers."""
+    return PlainLedger(DIGESTER).apply
+
+
+def agree(contents: Sequence[bytes]) -> int:
+    """How many answers of the dictionaries and of the ledger were compared and are the same; fails where one is not."""
+    ledger, rival = Ledger(digester=DIGESTER), PlainLedger(DIGESTER)
+    chains: list[list[int]] = []
+    for seq, content in enumerate(contents):
+        batch = decode_batch(content, DIGESTER)
+        ledger.accept(STREAM, seq, batch, LIVE)
+        rival.apply(batch)
+        chains.extend(event.keys.tolist() for event in batch.events if isinstance(event, Stored))
+    compared = 0
+    for position in range(0, rival.end + 1, max(1, rival.end // 16)):
+        for chain in chains[:: max(1, len(chains) // 64)]:
+            told = [fact.state for fact in ledger.as_of(STREAM, chain, position)]
+            assert told == rival.states(chain, position), "the dictionaries say something else of a chain"
+            for key in chain[:4]:
+                block = ledger.block(STREAM, key)
+                assert block is not None, "a block that was stored"
+                parent = block.parent
+                assert block.prefix == rival.blocks[key].prefix, "another digest"
+                assert list(ledger.children(STREAM, parent, position)) == rival.children(parent, position), "children"
+                twins = {twin.key for twin in ledger.same_tokens(STREAM, key, position)}
+                assert twins == rival.same_tokens(key, position), "twins"
+            compared += len(chain) + 3 * 4
+    return compared
 
 
 def ttl_entries() -> Keep:
