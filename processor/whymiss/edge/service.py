@@ -21,6 +21,7 @@ from ..wire.split import upb_in_use
 from . import logs, references
 from .advance import Advance
 from .checkpoint import CheckpointFile, Checkpoints
+from .chores import Chores
 from .delivery import Pace
 from .exporter import Exporter
 from .fan_out import FanOut
@@ -94,6 +95,7 @@ class Service:
         )
         self._pipeline.adopt(config.redaction, references.load(config), config.references.scope)
         self._core: Core = core or self._pipeline
+        self._chores = Chores(self._core.measures)
         self._survey = Survey(config, self._measure, None if core is not None else self._pipeline)
         self._fan_out = FanOut([])
         self._memory: Memory | None = None
@@ -117,21 +119,19 @@ class Service:
             stack.push_async_callback(self._stop_exporters)
             stack.callback(self._drain)
             advance = Advance(core, self._fan_out, pace)
-            task = asyncio.create_task(advance.run())
-            stack.push_async_callback(_cancel, task)
+            self._chores.begin(stack, "advance", advance.run())
             self._resume(stack)
             discovery = await self._start_listeners(stack, advance)
             self._memory = Memory(self._limits, core, self._fan_out, pace)
-            stack.push_async_callback(_cancel, asyncio.create_task(self._memory.run()))
+            self._chores.begin(stack, "memory", self._memory.run())
             intake = Intake(core, self._fan_out, pace.now, advance.look, self._spool)
             intake.memory = self._memory
             if self._spool is not None:
                 replay = Replay(self._spool, intake, self._fan_out, pace, config.spool.replay_requests_per_second)
-                stack.push_async_callback(_cancel, asyncio.create_task(replay.run()))
+                self._chores.begin(stack, "replay", replay.run())
             await self._start_receivers(stack, intake, advance)
             if self._reload is not None:
-                changing = self._reload.run(self._pipeline, discovery)
-                stack.push_async_callback(_cancel, asyncio.create_task(changing))
+                self._chores.begin(stack, "reload", self._reload.run(self._pipeline, discovery))
             stack.callback(self._begin_to_stop, health)
             self._stack = stack.pop_all()
         if health is not None:
@@ -150,7 +150,7 @@ class Service:
             return None
         pages = StatusSite(self._survey.take).routes if self._config.health.status_page else None
         self._survey.health = health = Health(self._config.health.endpoint, pages)
-        stack.push_async_callback(_cancel, asyncio.create_task(self._survey.run()))
+        self._chores.begin(stack, "survey", self._survey.run())
         stack.push_async_callback(health.stop)
         await health.start()
         self.health_port = health.port
@@ -159,7 +159,7 @@ class Service:
     async def _start_telemetry(self, stack: AsyncExitStack) -> None:
         settings, resource = self._config.telemetry, own_resource()
         if settings.metrics_endpoint is not None:
-            server = MetricsServer(settings.metrics_endpoint, self._collect, resource)
+            server = MetricsServer(settings.metrics_endpoint, lambda: self._measure().in_turn(), resource)
             stack.push_async_callback(server.stop)
             await server.start()
             self.metrics_port = server.port
@@ -193,7 +193,7 @@ class Service:
         self._checkpoint.resume(ledger, time.monotonic())
         checkpoints = Checkpoints(self._checkpoint, ledger, self._config.ledger.checkpoint_seconds)
         stack.callback(checkpoints.stop)
-        stack.push_async_callback(_cancel, asyncio.create_task(checkpoints.run()))
+        self._chores.begin(stack, "checkpoints", checkpoints.run())
 
     def reload(self) -> None:
         """Have the configuration read again; without a file to read it from that is only a line in the log."""
@@ -208,7 +208,7 @@ class Service:
         stack.callback(context.destroy, linger=0)
         settings = self._config.kv_events
         self._survey.silence = silence = Silence(self._core.measures, settings.silence_seconds)
-        stack.push_async_callback(_cancel, asyncio.create_task(silence.run()))
+        self._chores.begin(stack, "silence", silence.run())
 
         def subscribe(source: KvSourceConfig) -> Attended:
             return Attended(
@@ -281,11 +281,6 @@ def _fitted(config: Config, limits: Limits) -> Config:
         return config
     _log.warning("the record must be smaller than configured", limit_key="ledger.bytes_max", bytes=limits.ledger)
     return msgspec.structs.replace(config, ledger=msgspec.structs.replace(config.ledger, bytes_max=limits.ledger))
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _temporality(preference: str) -> Temporality:
