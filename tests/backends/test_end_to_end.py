@@ -296,17 +296,20 @@ def test_an_alert_fires_and_ends(stack: Stack) -> None:
 
 def test_no_raw_key_salt_or_token_is_stored_anywhere(stack: Stack) -> None:
     recording = Recording(RECORDING)
-    stored = json.dumps(stack.found(ENGINE)) + json.dumps(
-        get(f"http://127.0.0.1:{stack.prometheus}/api/v1/series", **{"match[]": '{__name__=~".+"}'})
-    )
-    assert "llm_request" in stored
-    assert "prefix_cache_misses_total" in stored
+    stored = eventually("spans and series are stored", lambda: everything_stored(stack))
     assert SALT not in stored
     keys = block_keys(recording)
     assert len(keys) > 50
     for key in keys:
         assert key.hex() not in stored
         assert base64.b64encode(key).decode() not in stored
+
+
+def everything_stored(stack: Stack) -> str | None:
+    """All that Jaeger and Prometheus answer, once both have something of ours."""
+    series = get(f"http://127.0.0.1:{stack.prometheus}/api/v1/series", **{"match[]": '{__name__=~".+"}'})
+    stored = json.dumps(stack.found(ENGINE)) + json.dumps(series)
+    return stored if "llm_request" in stored and "prefix_cache_misses_total" in stored else None
 
 
 def block_keys(recording: Recording) -> set[bytes]:

@@ -257,7 +257,7 @@ def test_a_file_is_read_again_when_it_changes_and_a_broken_one_changes_nothing(
     broken = [line for line in written(lines) if line["level"] == "error"]
     assert [line["error.message"] for line in broken] == [
         "[0].wroker: unknown key; did you mean [0].worker? (line 1)",
-        "No such file or directory",
+        f"No such file or directory: {path}",
     ]
     assert all(line["file"] == str(path) for line in broken)
     assert "secret-name" not in lines.getvalue()

@@ -86,7 +86,7 @@ class Scene:
         return counted(self.pipeline.measures, f"whymiss.ledger.{metric}", **labels)
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not happened():
                 self._changed.clear()
                 await self._changed.wait()
