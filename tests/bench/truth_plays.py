@@ -122,7 +122,9 @@ def faulty(share: float) -> Iterator[Play]:
     for direct in (True, False):
         for curve, rate, faults in _faults():
             tolerance = max(0.05, 2 * rate + 0.05) if curve == "skew, s" else 0.05
-            settings = f"attribution: {{clock_tolerance_seconds: {tolerance}}}\njoin: {{hold_seconds: 30}}\n"
+            # Held until clocks that are this far apart have shown what came later.
+            hold = max(30.0, 8 * tolerance)
+            settings = f"attribution: {{clock_tolerance_seconds: {tolerance}}}\njoin: {{hold_seconds: {hold}}}\n"
             yield Play(
                 name=f"{curve} {rate:g} {'direct' if direct else 'derived'}",
                 trace=SYNTHETIC if curve in {"drop", "drop and replay", "duplicate", "reannounced"} else CONVERSATION,
