@@ -324,6 +324,18 @@ def test_named_reader_is_given_an_exemplar_once_and_others_every_time() -> None:
     assert of_misses("otlp") == ((1.0, exemplar(2)),)
 
 
+def test_one_metric_at_a_time_is_what_a_snapshot_is_but_each_as_late_as_it_is_asked_for() -> None:
+    seen = measures()
+    seen.observe(EVICTED, Dimensions(), first_token_seconds=1.0, exemplar=exemplar(1))
+    assert tuple(seen.in_turn()) == seen.snapshot()
+    shown = seen.in_turn()
+    first = next(shown)
+    seen.observe(EVICTED, Dimensions(), first_token_seconds=1.0)
+    assert (first.instrument.name, first.points[0].value) == ("prefix_cache.requests", 1)
+    later = {metric.instrument.name: metric for metric in shown}
+    assert later["prefix_cache.misses"].points[0].value == 2
+
+
 # --- The service's own ------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Literal
@@ -89,7 +89,7 @@ def test_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str)
     async def run() -> tuple[str, str]:
         seen = measures()
         seen.count("whymiss.spans.claimed", 3, dialect="vllm")
-        server = MetricsServer("127.0.0.1:0", seen.snapshot, RESOURCE)
+        server = MetricsServer("127.0.0.1:0", seen.in_turn, RESOURCE)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url, headers={"Accept": accept}) as response:
@@ -107,7 +107,7 @@ def test_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str)
 
 def test_scrape_is_compressed_on_request() -> None:
     async def run() -> list[tuple[str | None, bytes]]:
-        server = MetricsServer("127.0.0.1:0", measures().snapshot, RESOURCE)
+        server = MetricsServer("127.0.0.1:0", measures().in_turn, RESOURCE)
         await server.start()
         url, answers = f"http://127.0.0.1:{server.port}/metrics", []
         async with aiohttp.ClientSession() as session:
@@ -125,7 +125,7 @@ def test_scrape_is_compressed_on_request() -> None:
 
 def test_head_is_answered_without_a_body() -> None:
     async def run() -> tuple[int, bytes, int]:
-        server = MetricsServer("127.0.0.1:0", measures().snapshot, RESOURCE)
+        server = MetricsServer("127.0.0.1:0", measures().in_turn, RESOURCE)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
         async with aiohttp.ClientSession() as session:
@@ -149,7 +149,7 @@ def test_others_on_the_loop_have_their_turn_while_a_scrape_is_written(coding: st
     turns = 0
 
     async def run() -> int:
-        server = MetricsServer("127.0.0.1:0", collect, RESOURCE)
+        server = MetricsServer("127.0.0.1:0", show, RESOURCE)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
         headers = {"Accept-Encoding": coding}
@@ -168,9 +168,9 @@ def test_others_on_the_loop_have_their_turn_while_a_scrape_is_written(coding: st
         if ticking:
             ticking[0] = asyncio.get_running_loop().call_soon(tick)
 
-    def collect(reader: str | None) -> tuple[MetricSnapshot, ...]:
+    def show() -> Iterator[MetricSnapshot]:
         ticking.append(asyncio.get_running_loop().call_soon(tick))
-        return seen.snapshot(reader)
+        return seen.in_turn()
 
     assert len(portions) > 5
     assert asyncio.run(run()) >= len(portions)

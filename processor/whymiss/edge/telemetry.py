@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Collect: TypeAlias = Callable[[str | None], tuple["MetricSnapshot", ...]]
 """Brings the gauges up to date and takes a snapshot for a reader; always called on the event loop."""
 
+Show: TypeAlias = Callable[[], Iterable["MetricSnapshot"]]
+"""The same for whoever takes one metric at a time, between which others have their turn."""
+
 Temporality: TypeAlias = Literal["cumulative", "delta", "lowmemory"]
 """``lowmemory`` is delta for the kinds of metric that there are here."""
 
@@ -57,8 +60,8 @@ def resident_bytes() -> int:
 class MetricsServer:
     """Serves ``/metrics`` on ``endpoint`` (``host:port``): Prometheus text, or OpenMetrics with exemplars."""
 
-    def __init__(self, endpoint: str, collect: Collect, resource: Mapping[str, str]) -> None:
-        self._collect = collect
+    def __init__(self, endpoint: str, show: Show, resource: Mapping[str, str]) -> None:
+        self._show = show
         self._exposition = Exposition(resource)
         self._turn = asyncio.Lock()
         self._site = Site(endpoint, {"/metrics": self._metrics})
@@ -84,7 +87,7 @@ class MetricsServer:
         # One at a time: a full set of series is megabytes of text, and many scrapers are one too many. Who reads
         # slowly keeps its own text only, and nobody waiting.
         async with self._turn:
-            pieces = await _in_turns(self._exposition.portions(self._collect(None), form), gzipped=gzipped)
+            pieces = await _in_turns(self._exposition.portions(self._show(), form), gzipped=gzipped)
         response = web.StreamResponse(headers=headers)
         response.content_length = sum(map(len, pieces))
         await response.prepare(request)

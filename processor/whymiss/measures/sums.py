@@ -12,7 +12,7 @@ came too late (``otel.metric.overflow``). Sums are conserved by both.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import inf
 from typing import Final
 
@@ -238,13 +238,21 @@ class Measures:
         if reader is not None:
             after = self._collected.get(reader, 0)
             self._collected[reader] = self._ordinal
-        return tuple(
-            MetricSnapshot(
-                instrument=table.instrument, start_unix_nanos=self._start_unix_nanos, points=table.points(after)
-            )
-            for table in self._tables.values()
-            if table.used()
-        )
+        return tuple(self._metrics(after))
+
+    def in_turn(self) -> Iterator[MetricSnapshot]:
+        """What `snapshot` says, each metric as it is when it is asked for: nobody has to wait for all of them at once.
+
+        What is added meanwhile may be in one metric and not yet in another.
+        """
+        return self._metrics(0)
+
+    def _metrics(self, after: int) -> Iterator[MetricSnapshot]:
+        for table in self._tables.values():
+            if table.used():
+                yield MetricSnapshot(
+                    instrument=table.instrument, start_unix_nanos=self._start_unix_nanos, points=table.points(after)
+                )
 
     def totals(self, name: str) -> Mapping[tuple[str | None, ...], float]:
         """One metric by the values of its own labels, added up over the dimensions; cheaper than a snapshot."""
