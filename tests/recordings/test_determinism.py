@@ -101,10 +101,11 @@ def test_events_that_arrive_later_among_the_spans_are_judged_the_same(number: st
     assert by_span(said(later)[0]) == by_span(whole(number)[0])
 
 
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("number", NUMBERS)
-def test_events_in_disorder_make_a_verdict_unknown_and_never_another(number: str) -> None:
+def test_events_in_disorder_make_a_verdict_unknown_and_never_another(number: str, seed: int) -> None:
     recording = Recording(folder(number))
-    chance = random.Random(number)
+    chance = random.Random(f"{number} {seed}")
     disorder = copy.copy(recording)
     disorder.kv_events = sorted(
         (
@@ -116,6 +117,8 @@ def test_events_in_disorder_make_a_verdict_unknown_and_never_another(number: str
     undisturbed = by_span(whole(number)[0])
     for span, row in by_span(said(disorder)[0]).items():
         assert row["cause"] in {undisturbed[span]["cause"], "unknown"}, row["request_id"]
+        if row["cause"] != "unknown":
+            assert row["reason"] in {undisturbed[span]["reason"], ""}, row["request_id"]
 
 
 def _one_by_one(request: OtlpRequest) -> list[OtlpRequest]:
