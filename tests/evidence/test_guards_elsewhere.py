@@ -108,6 +108,15 @@ def test_storage_that_has_been_idle_since_may_have_lost_what_it_held() -> None:
     assert shared(batches={MORE: []}).tier_gap is Reason.EVIDENCE_LATE
 
 
+def test_what_this_worker_said_of_tiers_like_another_workers_may_be_in_a_hole() -> None:
+    for below, holes, gap in (
+        ({OTHER: [Tier.HOST]}, {ME: hole(100, 200)}, Reason.EVENTS_DROPPED),
+        ({OTHER: [Tier.HOST]}, {}, Reason.NONE),
+        ({}, {ME: hole(100, 200)}, Reason.NONE),
+    ):
+        assert facts(Told(others=[OTHER], below=below, holes=holes)).tier_gap is gap
+
+
 # --- the same tokens under another key --------------------------------------------------------------------
 
 MINE, TWIN = Block(key=1, parent=None, depth=0, extras=7), Block(key=51, parent=None, depth=0, extras=7)
