@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from whymiss.attribution import TABLE
+from whymiss.errors import BadInput
 from whymiss.measures import INSTRUMENTS
 from whymiss.tools import docs
 
@@ -37,3 +38,8 @@ def test_a_stale_table_is_named_and_written_only_when_asked(tmp_path: Path, *, c
 def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing generated")
     assert docs.run(check=True, out=io.StringIO(), root=tmp_path) == 0
+
+
+def test_without_a_page_there_is_nothing_to_be_sure_of(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no checkout"):
+        docs.run(check=True, out=io.StringIO(), root=tmp_path)

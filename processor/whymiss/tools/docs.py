@@ -13,6 +13,7 @@ from typing import TextIO
 from ..attribution import TABLE
 from ..dialects.emitters import EMITTERS
 from ..dialects.prompts import PROMPT_ATTRIBUTES
+from ..errors import BadInput
 from ..measures import INSTRUMENTS, MEANINGS
 from ..model import Cause, Owner
 from .options import options
@@ -98,7 +99,12 @@ def rendered(text: str) -> str:
 
 
 def run(*, check: bool, out: TextIO, root: Path = ROOT) -> int:
-    """Write the tables, or with ``check`` compare them; returns the process's exit code."""
+    """Write the tables, or with ``check`` compare them; returns the process's exit code.
+
+    Raises ``BadInput`` where there is no page at all: an installed package comes without them.
+    """
+    if not any((root / page).is_file() for page in PAGES):
+        raise BadInput(f"{root}: no checkout, there is none of {', '.join(PAGES)}")
     stale = []
     for page in PAGES:
         path = root / page
