@@ -86,7 +86,7 @@ class Chains:
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
         for column in (self.own, self.prefix):
             # Its index has a row number and a tag for each row, and a row number for each slice of sixteen.
-            rows += 0 if column is None else column.nbytes + 5 * column.size + column.size // 4
+            rows += 0 if column is None else column.nbytes + 6 * column.size + column.size // 4
         rows += 0 if self._own_filter is None else self._own_filter.nbytes
         return rows
 

@@ -54,18 +54,24 @@ def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment 
                 yield None
             elif kept.keys.size:
                 places[place] = kept
+    yield None
     held = np.zeros(len(base.chains) + len(segment.chains), np.bool_)
     for kept in places.values():
         held[kept.rows[kept.rows >= 0]] = True
-    yield None
+        yield None
     chains = base.chains
     for remaining in _remaining(base.chains, segment.chains, held):
         if remaining is None:
             yield None
         else:
             chains = remaining
+    yield None
     row_of = np.append(held.cumsum() - 1, 0)
-    runs = {place: _run(kept, row_of) for place, kept in places.items()}
+    runs: dict[Place, Run] = {}
+    for place, kept in places.items():
+        yield None
+        runs[place] = _run(kept, row_of)
+    yield None
     ordinals = np.unique(np.concatenate([np.zeros(0, np.int64), *(kept.ordinals for kept in places.values())]))
     yield None
     nanos = history.nanos_of(ordinals, Tier.DEVICE)

@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .events import Keys
-from .sorting import NO_INTEGERS, Integers, Rows, order_slices, spread
+from .sorting import NO_INTEGERS, STEP_BITS, Integers, Rows, order_slices, spread
 
-Tags: TypeAlias = npt.NDArray[np.uint8]
+Tags: TypeAlias = npt.NDArray[np.uint16]
+
+TAG_BITS = 16
+TAG_MASK = (1 << TAG_BITS) - 1
 
 ROWS_A_SLICE = 4
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
@@ -52,7 +55,7 @@ class Index:
         """All rows that have a value."""
         number = value >> self._shift if self._starts.size > 2 else 0
         begin, end = int(self._starts[number]), int(self._starts[number + 1])
-        near = (self._tags[begin:end] == (value >> (self._shift - 8)) & 255).nonzero()[0]
+        near = (self._tags[begin:end] == (value >> (self._shift - TAG_BITS)) & TAG_MASK).nonzero()[0]
         if not near.size:
             return NO_INTEGERS
         rows = self._rows[begin:end][near]
@@ -70,7 +73,9 @@ class Index:
             first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
             begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
         owners, at = spread(np.arange(values.size), begin, counts)
-        near = (self._tags[at] == _tags(values, bits)[owners]).nonzero()[0]
+        near = (self._tags.take(at) == _tags(values, bits).take(owners)).nonzero()[0]
+        if not near.size:
+            return NO_INTEGERS, NO_INTEGERS
         owners, rows = owners[near], self._rows[at[near]]
         hits = (column[rows] == values[owners]).nonzero()[0]
         if not hits.size:
@@ -113,7 +118,7 @@ def _slices(values: Keys, bits: int) -> Integers:
 
 
 def _tags(values: Keys, bits: int) -> Tags:
-    return (values >> np.uint64(56 - bits)).astype(np.uint8)
+    return (values >> np.uint64(64 - TAG_BITS - bits)).astype(np.uint16)
 
 
 KEYS_A_SLICE = 3
@@ -131,10 +136,29 @@ class Steps:
 
     __slots__ = ("_bits", "_starts")
 
-    def __init__(self, column: Keys) -> None:
-        self._bits = max(0, (column.size - 1).bit_length() - KEYS_A_SLICE)
-        counts = np.bincount(_slices(column, self._bits), minlength=1 << self._bits)
-        self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
+    def __init__(self, starts: Rows, bits: int) -> None:
+        self._starts = starts
+        self._bits = bits
+
+    @classmethod
+    def of(cls, column: Keys) -> Steps:
+        """Those of a sorted column."""
+        *_, found = cls.in_steps(column)
+        assert found is not None, "it ends with them"
+        return found
+
+    @classmethod
+    def in_steps(cls, column: Keys) -> Iterator[Steps | None]:
+        """Make them in steps of a bounded size: ``None`` after each, what was made at the end."""
+        bits = max(0, (column.size - 1).bit_length() - KEYS_A_SLICE)
+        starts = np.empty((1 << bits) + 1, np.uint32)
+        some = 1 << STEP_BITS - KEYS_A_SLICE
+        for begin in range(0, 1 << bits, some):
+            end = min(begin + some, 1 << bits)
+            starts[begin:end] = column.searchsorted(np.arange(begin, end, dtype=np.uint64) << np.uint64(64 - bits))
+            yield None
+        starts[-1] = column.size
+        yield cls(starts, bits)
 
     @property
     def nbytes(self) -> int:

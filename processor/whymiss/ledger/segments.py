@@ -44,24 +44,25 @@ class Run:
     __slots__ = ("_steps", "chained", "codes", "filter", "keys")
 
     def __init__(
-        self, keys: Keys, codes: npt.NDArray[np.uint32] | Integers, *, chained: bool, passing: Filter | None = None
+        self,
+        keys: Keys,
+        codes: npt.NDArray[np.uint32] | Integers,
+        *,
+        chained: bool,
+        passing: Filter | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.keys = keys
         self.codes = codes
         self.chained = chained
         self.filter = passing or Filter.of(keys)
-        self._steps: Steps | None = None
+        self._steps = steps
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
         steps = self.keys.size // 2 if self.keys.size >= STEPPED_FROM else 0
         return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + steps
-
-    def put_in_steps(self) -> None:
-        """Make now what a question about many blocks needs, where it is large."""
-        if self._steps is None and self.keys.size >= STEPPED_FROM:
-            self._steps = Steps(self.keys)
 
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
         """For blocks that it names: which ones, repeated for each row, and the rows."""
@@ -77,7 +78,7 @@ class Run:
         if needles.size < FEW or self.keys.size < STEPPED_FROM:
             return self.keys.searchsorted(needles)
         if self._steps is None:
-            self._steps = Steps(self.keys)
+            self._steps = Steps.of(self.keys)
         return self._steps.search(self.keys, needles)
 
     def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:

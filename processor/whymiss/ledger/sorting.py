@@ -18,7 +18,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 NO_INTEGERS: Integers = np.zeros(0, np.int64)
 
 
-STEP_BITS = 17
+STEP_BITS = 16
 """Rows that are put in order in one step, as a power of two."""
 
 NEIGHBOURS = 8

@@ -23,7 +23,7 @@ AT_ONCE_ROWS = 1 << 15
 GENTLY_FROM = 7 / 8
 """Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
 
-STEPS = 4
+STEPS = 3
 """Steps of upkeep that one passing of time does for streams that say nothing."""
 
 
@@ -45,8 +45,9 @@ class Window:
         """Take in a stream's new segments, and do a bounded part of its upkeep."""
         self._now = max(self._now, now)
         self._note(record)
-        self._shrink(records)
         self._step(record)
+        # After the step: what was merged can weigh more than its parts.
+        self._shrink(records)
 
     def pass_time(self, records: Several[StreamRecord], now: float) -> None:
         """Let go of what is due, and do a part of somebody's upkeep."""
@@ -57,13 +58,13 @@ class Window:
                 record.settle(self._now)
             self._note(record)
         self._expire()
-        self._shrink(records)
         steps = 0
         for turn in range(len(records)):
             self._turn = (self._turn + 1) % len(records)
             steps += self._step(records[self._turn])
             if steps >= STEPS and turn:
                 break
+        self._shrink(records)
 
     def finish(self, record: StreamRecord) -> None:
         """Do all of a stream's upkeep that there is."""
