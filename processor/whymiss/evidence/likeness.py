@@ -19,7 +19,7 @@ class Comparer:
     def add(self, facts: Facts, reading: Reading, model: str | None) -> Facts:
         """The facts with how the block compares, where it can be compared."""
         stream, never = facts.stream, facts.here is not None and facts.here.state is Residency.NEVER_SEEN
-        if stream is None or not never or facts.relatives_gap or facts.block_size is None or not reading.chain:
+        if stream is None or not never or facts.relatives_gap or not reading.chain:
             return facts
         prompt = self._prompt(facts, stream, reading, model)
         return facts if prompt is None else msgspec.structs.replace(facts, likeness=self._templates.compare(prompt))
