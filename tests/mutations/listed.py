@@ -9,10 +9,11 @@ from .of_facts import FACTS, PROMISES, RECORD, WORKERS
 from .of_fleet_view import ELSEWHERE, VIEW
 from .of_grouping import BELONGING, COMPANIONS, GROUPING, JOIN_HALVES, SIDES
 from .of_intake import COLUMNS, GROUPS, INTAKE, KEYS, STORES
+from .of_ledger import CHECKPOINT, KINSHIP, LINKS
 from .of_numbering import FLEET, NUMBERING, STREAM_RECORD, TIMELINE
 from .of_reading import READING
 from .of_redaction import REDACTION
-from .of_relatives import RECENT, RELATIVES
+from .of_relatives import LIKENESS, RECENT, RELATIVES
 from .of_rows import ENGINE_ROWS, FARTHER_ROWS, TIER_ROWS
 from .of_verdict import VERDICT
 
@@ -20,9 +21,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(*ENGINE_ROWS, *TIER_ROWS, *FARTHER_ROWS, *VERDICT),
     *(*READING, *GROUPING, *SIDES, *BELONGING, *COMPANIONS),
     *(*PROMISES, *FACTS, *RECORD, *WORKERS),
-    *(*VIEW, *ELSEWHERE, *RECENT, *RELATIVES),
+    *(*VIEW, *ELSEWHERE, *RECENT, *RELATIVES, *LIKENESS),
     *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET),
     *(*BARRIERS, *TALLY, *HISTORY, *FOLDING),
     *(*INTAKE, *STORES, *GROUPS, *KEYS, *COLUMNS),
+    *(*KINSHIP, *LINKS, *CHECKPOINT),
     *(*JOIN_GROUPS, *JOIN_JOINER, *JOIN_PAST, *JOIN_HALVES, *REDACTION),
 )
