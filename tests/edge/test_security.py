@@ -189,6 +189,16 @@ def test_files_that_are_missing_or_no_certificates_are_named(tmp_path: Path, fil
         client_context(ClientTlsConfig(cert_file=str(garbage), key_file=str(key)), "exporters.x.tls")
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
+def test_a_next_hop_is_never_trusted_by_a_file_without_an_authority(tmp_path: Path, content: bytes) -> None:
+    empty = tmp_path / "ca.pem"
+    empty.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"^exporters\.\*\.tls\.ca_file: .*ca\.pem holds no certificates in PEM$"):
+        client_context(ClientTlsConfig(ca_file=str(empty)), "exporters.*.tls")
+
+
 @pytest.mark.parametrize("token", ["short", "sixteen chars or more", "sixteen-chars-or-möre"])
 def test_a_weak_token_is_refused_without_being_repeated(token: str) -> None:
     with pytest.raises(ConfigError, match=r"receivers\.bearer_tokens\[0\]") as problem:

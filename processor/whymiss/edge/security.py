@@ -66,11 +66,10 @@ def server_context(settings: ServerTlsConfig, key: str) -> ssl.SSLContext:
 
 def client_context(settings: ClientTlsConfig, key: str) -> ssl.SSLContext:
     """The TLS context of an HTTP exporter. Raises `ConfigError`."""
-    context = ssl.create_default_context()
-    if settings.ca_file is not None:
-        context = ssl.create_default_context(
-            cadata=_read(settings.ca_file, f"{key}.ca_file").decode("ascii", "replace")
-        )
+    if settings.ca_file is None:
+        context = ssl.create_default_context()
+    else:
+        context = _trusting(settings.ca_file, f"{key}.ca_file")
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.cert_file is not None and settings.key_file is not None:
         _load_pair(context, settings.cert_file, settings.key_file, key)
@@ -86,9 +85,22 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, key: str)
         raise ConfigError(f"{key}.cert_file", "and key_file are no certificate and its key in PEM") from error
 
 
+def _trusting(path: str, key: str) -> ssl.SSLContext:
+    _read(path, key)
+    try:
+        # Not by cadata: of an empty one it makes a context that trusts whom the system trusts.
+        return ssl.create_default_context(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise _no_authorities(path, key) from error
+
+
 def _load_authorities(context: ssl.SSLContext, path: str, key: str) -> None:
     _read(path, key)
     try:
         context.load_verify_locations(path)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigError(key, f"{path} holds no certificates in PEM") from error
+        raise _no_authorities(path, key) from error
+
+
+def _no_authorities(path: str, key: str) -> ConfigError:
+    return ConfigError(key, f"{path} holds no certificates in PEM")
