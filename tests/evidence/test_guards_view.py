@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.evidence.told import LOOKED, ME, OTHER, THIRD, Event, Told, became, held, hole, lives, numbered, reading
 from whymiss.evidence.recent import RecentRequests
@@ -175,3 +177,38 @@ def test_a_decode_half_receives_on_the_device() -> None:
 def test_a_decode_half_that_has_not_spoken_since_is_late() -> None:
     record = Told(events=held(KEY, by=OTHER), batches={OTHER: []})
     assert doubt(record, lives(DECODER), (numbered(1),)) is Reason.EVIDENCE_LATE
+
+
+# --- whatever happened -----------------------------------------------------------------------------------
+
+HAPPENED = st.lists(
+    st.builds(
+        Event,
+        st.just(OTHER),
+        st.integers(0, 2 * LOOKED),
+        st.just(KEY),
+        st.sampled_from([Residency.RESIDENT, Residency.EVICTED]),
+    ),
+    max_size=6,
+).map(lambda events: sorted(events, key=lambda event: event.at))
+CAME = st.lists(st.integers(0, 2 * LOOKED), max_size=3).map(
+    lambda times: lives(*((OTHER, at, at + 5, at + 50) for at in times))
+)
+
+
+@given(HAPPENED, CAME, st.booleans())
+def test_whatever_happened_nothing_is_certain_behind_a_hole_or_without_a_later_batch(
+    events: list[Event], recent: RecentRequests, half: bool
+) -> None:
+    decodes = (numbered(1),) if half else ()
+    assert doubt(Told(events=events, holes={OTHER: hole(0, LOOKED)}), recent, decodes) is not Reason.NONE
+    assert doubt(Told(events=events, batches={OTHER: []}), recent, decodes) is not Reason.NONE
+
+
+@given(HAPPENED, CAME)
+def test_whatever_happened_only_a_pair_explains_a_change_inside_the_tolerance(
+    events: list[Event], recent: RecentRequests
+) -> None:
+    near = [event for event in events if abs(event.at - LOOKED) < TOLERANCE]
+    said = doubt(Told(events=events, batches={OTHER: [2 * LOOKED + 1]}), recent)
+    assert not near or said is Reason.CLOCK_SKEW
