@@ -7,17 +7,24 @@ other users.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import ConfigError
 from .listener import Listener, Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+_PARENTS: Final = (None, "/dev/shm")  # noqa: S108 - the name in it is a random one
+"""The system's directory for such; where no disk can be written to there is shared memory."""
+
+_SOCKET: Final = "grpc"
+_ADDRESS_BYTES_MAX: Final = 107  # unix(7): the address of a socket has 108 bytes, and the last is zero
 
 
 class TlsFront:
@@ -27,8 +34,8 @@ class TlsFront:
         self, endpoint: str, context: ssl.SSLContext, refused: Callable[[str], None], *, connections_max: int
     ) -> None:
         context.set_alpn_protocols(["h2"])
-        self.directory = _private_directory()
-        self._path = self.directory / "grpc"
+        self.directory = private_directory()
+        self._path = self.directory / _SOCKET
         self._listener = Listener(
             endpoint,
             lambda visit: _Outer(visit, self._path),
@@ -61,14 +68,23 @@ class TlsFront:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _private_directory() -> Path:
-    """Make a directory that is closed to other users. Where no disk can be written to there is shared memory."""
-    for parent in (None, "/dev/shm"):  # noqa: S108 - the name in it is a random one
+def private_directory(parents: Iterable[str | None] = _PARENTS) -> Path:
+    """Make a directory that is closed to other users, where a socket can be.
+
+    Raises:
+        ConfigError: no parent can be written to, or their names are longer than a socket's may be.
+    """
+    for parent in parents:
         try:
-            return Path(tempfile.mkdtemp(prefix="whymiss-", dir=parent))
+            directory = Path(tempfile.mkdtemp(prefix="whymiss-", dir=parent))
         except OSError:
             continue
-    raise ConfigError("receivers.grpc.tls", "needs a directory for a socket: name one that can be written to in TMPDIR")
+        if len(os.fsencode(directory / _SOCKET)) <= _ADDRESS_BYTES_MAX:
+            return directory
+        directory.rmdir()
+    raise ConfigError(
+        "receivers.grpc.tls", "needs a directory for a socket: name a short one that can be written to in TMPDIR"
+    )
 
 
 class _Half(asyncio.Protocol):
