@@ -18,6 +18,9 @@ REMEMBERED = 4096
 ADAPTERS = 4096
 """Adapters' names remembered a stream: of more, the latest."""
 
+ADAPTER_CHARS = 256
+"""A longer name is no name, and is not remembered."""
+
 _MASK = (1 << 64) - 1
 # Stands for "these extra keys begin here", so that an end of them leaves a mark too.
 _CHANGE = 0x9E3779B97F4A7C15
@@ -87,7 +90,7 @@ class Links:
         same of a chain however it was cut into events.
         """
         own = self._digester.extras_digest(extras)
-        if adapter is not None and any(kind == "lora" for kind, _ in extras):
+        if adapter is not None and len(adapter) <= ADAPTER_CHARS and any(kind == "lora" for kind, _ in extras):
             self._name(own, adapter)
         mixed = above.extras if described else None
         if mixed is not None and own != above.last:
