@@ -38,7 +38,10 @@ MEANINGS: Final[Mapping[str, str]] = {
         "What keeps the prompt's blocks from others' with the same tokens: `none`, `adapter`, `salt`, `adapter+salt`, or `other`. "
         "From the extra keys of its KV events, by kind, or from a lookup's `extra_key_kinds`."
     ),
-    "adapter": "The `lora_name` of its KV events; `_none` where it is known that there is none.",
+    "adapter": (
+        "The `lora_name` of its KV events; `_none` where it is known that there is none. "
+        "Whoever names adapters after tenants switches it off."
+    ),
     "model": "The model's name on the engine's span, else on the router's.",
     "model_revision": "The resource attribute `prefix_cache.model_revision` of the engine: nobody else knows.",
     "template_version": "The version of the reference (`references.files`) that the first missed block was compared with.",
