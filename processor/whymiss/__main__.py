@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a command's own failure, 2 a wrong argument or configurati
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -46,6 +47,8 @@ def run(file: Path | None) -> None:
       whymiss run
       whymiss run --config whymiss.yaml
     """
+    # A hangup waits until there is somebody to meet it: by default it would end the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     config = _read(file)
     # gRPC's own lines are no JSON, and tell of what it could not read; whoever looks for a fault may switch them on.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

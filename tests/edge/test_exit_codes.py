@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -59,3 +61,27 @@ async def test_a_file_of_the_configuration_that_holds_something_else_ends_with_3
 async def test_a_checkpoint_that_cannot_be_kept_ends_with_1_and_is_named(tmp_path: Path) -> None:
     text = f"{NOWHERE}ledger: {{checkpoint_path: {tmp_path}/no/record}}\n"
     assert await ended(tmp_path, text) == (1, f"No such file or directory: {tmp_path}/no/record.key.new")
+
+
+@looped
+async def test_a_hangup_while_it_starts_ends_nothing_and_is_met_once_it_runs(tmp_path: Path) -> None:
+    pipe = tmp_path / "whymiss.yaml"
+    os.mkfifo(pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "whymiss", "run", "--config", str(pipe), stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        try:
+            for expected in ("running", "the configuration was read again"):
+                # It is opened once somebody reads.
+                with await asyncio.to_thread(pipe.open, "w") as file:
+                    if expected == "running":
+                        process.send_signal(signal.SIGHUP)
+                    file.write(NOWHERE)
+                while json.loads(await process.stderr.readline())["message"] != expected:
+                    pass
+        finally:
+            process.terminate()
+        await process.communicate()
+    assert process.returncode == 0

@@ -321,6 +321,7 @@ async def _run(config: Config, read: Callable[[], Config] | None) -> int:
     try:
         service = Service(config, temporality=_temporality(preference), read=read)
         loop.add_signal_handler(signal.SIGHUP, service.reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # what came while we started is met now
         async with service:
             await stopping.wait()
     except (OSError, BadInput, ConfigError) as error:
