@@ -9,6 +9,7 @@ from .of_facts import FACTS, PROMISES, RECORD, WORKERS
 from .of_fleet_view import ELSEWHERE, VIEW
 from .of_grouping import BELONGING, COMPANIONS, GROUPING, JOIN_HALVES, SIDES
 from .of_intake import COLUMNS, GROUPS, INTAKE, KEYS, STORES
+from .of_judge import JUDGE
 from .of_ledger import CHECKPOINT, KINSHIP, LINKS
 from .of_numbering import FLEET, NUMBERING, STREAM_RECORD, TIMELINE
 from .of_reading import READING
@@ -18,7 +19,7 @@ from .of_rows import ENGINE_ROWS, FARTHER_ROWS, TIER_ROWS
 from .of_verdict import VERDICT
 
 MUTATIONS: tuple[Mutation, ...] = (
-    *(*ENGINE_ROWS, *TIER_ROWS, *FARTHER_ROWS, *VERDICT),
+    *(*ENGINE_ROWS, *TIER_ROWS, *FARTHER_ROWS, *VERDICT, *JUDGE),
     *(*READING, *GROUPING, *SIDES, *BELONGING, *COMPANIONS),
     *(*PROMISES, *FACTS, *RECORD, *WORKERS),
     *(*VIEW, *ELSEWHERE, *RECENT, *RELATIVES, *LIKENESS),
