@@ -1,0 +1,83 @@
+"""What makes searches quick never changes what they find."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whymiss.ledger.events import Keys
+from whymiss.ledger.filters import Filter, Probe, second_bit
+from whymiss.ledger.indexes import Index, Steps
+from whymiss.ledger.segments import FEW, STEPPED_FROM, Run
+from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
+
+WIDE = st.integers(0, (1 << 64) - 1)
+# Hashes are spread evenly; what is not, like small numbers or numbers that differ in their last bits, must do too.
+NUMBERS = st.lists(WIDE | st.integers(0, 20) | st.integers(1 << 63, (1 << 63) + 20), min_size=1, max_size=200)
+
+
+def column(numbers: list[int]) -> Keys:
+    return np.array(numbers, np.uint64)
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_search_by_steps_finds_what_a_search_by_halves_finds(held: list[int], asked: list[int]) -> None:
+    ascending = np.sort(column(held))
+    # With fewer rows there is one slice, which is no search by steps.
+    ascending = np.sort(np.concatenate([ascending, np.arange(64, dtype=np.uint64) << np.uint64(58)]))
+    needles = column(asked + held)
+    assert Steps.of(ascending).search(ascending, needles).tolist() == ascending.searchsorted(needles).tolist()
+
+
+@given(NUMBERS, NUMBERS, st.sampled_from([-1, 0, 1]))
+def test_a_filter_lets_pass_all_that_it_holds(held: list[int], others: list[int], octave: int) -> None:
+    made = Filter.of(column(held), octave)
+    assert made.passing(Probe(column(held))).tolist() == list(range(len(held)))
+    assert all(made.may_hold(one) for one in held)
+    passing = set(made.passing(Probe(column(others))).tolist())
+    assert passing == {index for index, one in enumerate(others) if made.may_hold(one)}
+
+
+def test_a_filter_keeps_most_others_out() -> None:
+    chance = np.random.default_rng(1)
+    made = Filter.of(chance.integers(0, 1 << 64, 4096, np.uint64))
+    strangers = chance.integers(0, 1 << 64, 10_000, np.uint64)
+    assert made.passing(Probe(strangers)).size < 700
+    assert second_bit(1 << 26) == 2
+
+
+@given(NUMBERS, NUMBERS)
+def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int]) -> None:
+    rows_of = column(held)
+    index = Index(rows_of, order_of(rows_of))
+    wanted = column(sorted({*asked, *held[:8]}))
+    owners, rows = index.find(rows_of, wanted, len(held))
+    found = sorted(zip(wanted[owners].tolist(), rows.tolist(), strict=True))
+    assert found == sorted((one, row) for row, one in enumerate(held) if one in set(wanted.tolist()))
+    for one in wanted.tolist():
+        assert sorted(index.find_one(rows_of, one).tolist()) == [row for row, other in enumerate(held) if other == one]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6 * NEIGHBOURS), st.sets(st.integers(0, 8), min_size=1))
+def test_all_rows_of_a_block_are_found_however_many_there_are(held: list[int], asked: set[int]) -> None:
+    ascending, needles = np.sort(column(held)), column(sorted(asked))
+    found = ranges_of(ascending, needles, ascending.searchsorted(needles))
+    told = [] if found is None else list(zip(needles[found[0]].tolist(), found[1].tolist(), strict=True))
+    assert told == [(one, row) for row, one in enumerate(ascending.tolist()) if one in asked]
+
+
+def test_a_large_run_answers_many_as_it_answers_each() -> None:
+    chance = np.random.default_rng(2)
+    keys = np.sort(chance.integers(0, 1 << 64, STEPPED_FROM, np.uint64))
+    keys[100:120] = keys[100]
+    run = Run(keys, np.zeros(keys.size, np.uint32), chained=False)
+    asked = np.concatenate([keys[90:130:3], chance.integers(0, 1 << 64, FEW, np.uint64)])
+    found = run.find(Probe(asked))
+    assert found is not None
+    together = sorted(zip(found[0].tolist(), found[1].tolist(), strict=True))
+    alone = []
+    for index, one in enumerate(asked):
+        rows = run.find(Probe(np.array([one])))
+        alone.extend([] if rows is None else [(index, row) for row in rows[1].tolist()])
+    assert together == sorted(alone)
