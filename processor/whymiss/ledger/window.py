@@ -23,7 +23,7 @@ AT_ONCE_ROWS = 1 << 15
 GENTLY_FROM = 7 / 8
 """Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
 
-STEPS = 3
+STEPS = 2
 """Steps of upkeep that one passing of time does for streams that say nothing."""
 
 
