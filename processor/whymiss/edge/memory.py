@@ -41,7 +41,9 @@ STEP_BYTES: Final = 1 << 20
 """The part of the hold that is shed at once."""
 
 TRIM_SECONDS: Final = 10.0
-"""Least time between two attempts to give freed memory back to the system."""
+"""Least time between two attempts to give freed memory back to the system.
+
+One stops the process: for 0.1 s with 600 MB in pieces of 700 bytes of which six in seven are free, 0.5 s of 3,000."""
 
 _FLOOR_SHARE: Final = 16
 """Below a sixteenth of the resident limit what is held is not what fills the memory."""
