@@ -53,7 +53,7 @@ class Chains:
 
     __slots__ = (
         *("_by_own", "_by_parent", "_by_prefix", "_own_filter", "_roots"),
-        *("first", "keys", "ordinals", "own", "pieces", "prefix"),
+        *("first", "keys", "ordinals", "own", "pieces", "prefix", "reports"),
     )
 
     def __init__(
@@ -71,6 +71,8 @@ class Chains:
         self.first = first
         self.ordinals = ordinals
         self.pieces = pieces
+        self.reports = bool((pieces["flags"] & REPORTED).any())
+        """Whether any of them is a store that only repeated what was resident."""
         self._own_filter = None if digests is None else digests[2]
         self._by_own: Index | None = None
         self._by_prefix: Index | None = None
@@ -91,13 +93,14 @@ class Chains:
         return rows
 
     def piece_of(self, rows: Integers) -> Integers:
-        """The piece of each row."""
-        found: Integers = self.first.searchsorted(rows, "right") - 1
+        """The piece of each row; the last one for -1."""
+        # Of one kind with the column: it would be copied whole to be searched for another.
+        found: Integers = self.first.searchsorted(rows.astype(np.uint32), "right") - 1
         return found
 
     def piece_at(self, row: int) -> int:
         """The piece of one row."""
-        return int(self.first.searchsorted(row, "right")) - 1
+        return int(self.first.searchsorted(np.uint32(row), "right")) - 1
 
     def end_of(self, piece: int) -> int:
         """The row after a piece's last one."""

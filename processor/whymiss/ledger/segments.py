@@ -162,8 +162,10 @@ class Segment:
             return Hits(owners, values + self.begin, stores, np.full(codes.size, -1), np.zeros(codes.size, np.bool_))
         rows = np.where(stores, values, -1)
         pieces = self.chains.piece_of(rows)
-        ordinals = np.where(stores, self.chains.ordinals[pieces], values + self.begin)
-        reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)
+        ordinals = np.where(stores, self.chains.ordinals.take(pieces), values + self.begin)
+        reported = np.zeros(codes.size, np.bool_)
+        if self.chains.reports:
+            reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)
         return Hits(owners, ordinals, stores, rows, reported)
 
 
