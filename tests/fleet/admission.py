@@ -20,14 +20,16 @@ def look_up(engine: Engine, prompt: Prompt, spec: FleetSpec, chance: random.Rand
     """The longest reusable prefix; the last token is always computed."""
     size, unit = spec.block_size, spec.unit_blocks
     matchable = (prompt.length - 1) // (size * unit) * unit
+    opted_out = chance.random() < spec.opted_out
+    blind = opted_out or chance.random() < spec.blind
     dense = engine.pool.leading(prompt.keys[: (prompt.length - 1) // size])
-    held = min(dense, matchable) // unit * unit
+    held = 0 if blind else min(dense, matchable) // unit * unit
     while spec.sparse and held and not all(key in engine.pool for key in states_needed(prompt, held, spec)):
         held -= unit
     if spec.eagle and held:
         held -= 1
     offer = engine.tier.ask(prompt.keys[held:matchable], chance) if engine.tier is not None else None
-    return Found(matchable, held, dense, offer)
+    return Found(matchable, held, dense, offer, opted_out)
 
 
 def states_needed(prompt: Prompt, held: int, spec: FleetSpec) -> list[int]:

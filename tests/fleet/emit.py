@@ -95,6 +95,8 @@ def lookup_span(where: Place, at: int, prompt: Prompt, found: Found, spec: Fleet
     if found.offer is not None:
         attributes["prefix_cache.lookup.local_hit_tokens"] = found.held * spec.block_size
         attributes["prefix_cache.lookup.external_hit_tokens"] = found.offer.loaded * spec.block_size
+    if found.opted_out:
+        attributes["prefix_cache.lookup.disabled"] = True
     if spec.eagle:
         attributes["prefix_cache.lookup.speculative"] = True
     span = _span(where, "prefix_cache.lookup", at, at + 90_000, attributes)

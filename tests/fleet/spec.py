@@ -73,6 +73,10 @@ class FleetSpec:
     """Blocks of one match unit."""
     tier: TierSpec | None = None
     """A host tier of each worker."""
+    opted_out: float = 0.0
+    """Share of the requests that do not read the cache, and say so."""
+    blind: float = 0.0
+    """Share of the lookups that find nothing, whatever is there: an engine's fault. Needs ``lookup_spans``."""
     eagle: bool = False
     """The engine gives up the last block that it matched, for its draft model."""
     clock_tolerance_seconds: float = 0.05

@@ -84,6 +84,14 @@ def test_draft_model_costs_the_last_matched_block() -> None:
     assert score.confusion()["speculative_replay", "speculative_replay"] > 40
 
 
+def test_lookups_that_were_skipped_or_found_nothing_are_the_engines() -> None:
+    spec = FleetSpec(workers=2, capacity=6000, routing="sticky", blind=0.3, opted_out=0.3, lookup_spans=True)
+    score = compare(load("miniswe").first(60), spec)
+    check_complete(score)
+    assert score.confusion()["lookup_failure", "lookup_failure"] >= 8
+    assert score.confusion()["cache_disabled", "cache_disabled"] >= 8
+
+
 TIERS = {
     "loads": TierSpec(capacity=2000),
     "spoilt": TierSpec(capacity=2000, unasked=0.2, timeouts=0.2, failures=0.2, stale=0.2),

@@ -43,6 +43,8 @@ class Found(NamedTuple):
     dense: int
     """Hits that the dense group alone would have given."""
     offer: Offer | None
+    opted_out: bool = False
+    """The request did not read the cache."""
 
     @property
     def hits(self) -> int:

@@ -186,7 +186,9 @@ class World:
         )
 
     def _by_engine(self, asked: Asked, first: int, chain: Sequence[int]) -> Row | None:
-        """The block is here and the engine made nothing of it."""
+        """The request opted out, or the block is here and the engine made nothing of it."""
+        if asked.found.opted_out:
+            return "cache_disabled", "", "F", asked.found.dense - first
         if chain[0] not in asked.pool:
             return None
         unit, ahead = self._spec.unit_blocks, asked.found.dense - first
