@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tests.fleet.compare import CONFIG
@@ -22,6 +22,17 @@ TRACES: tuple[tuple[str, int, Literal["pa", "sticky"], int], ...] = (
 )
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
 SKEWS = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0)
+
+
+SPOILT = TierSpec(capacity=20_000, unasked=0.2, timeouts=0.2, failures=0.2, stale=0.2)
+EDITED = Injection(edited=0.4, edit_within=0.9)
+IGNORANT = FleetSpec(
+    capacity=3000,
+    routing="pa",
+    router_spans=True,
+    index_ignores_clears=True,
+    faults=Faults(clears=tuple((60.0 * n, n % 4) for n in range(1, 30))),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,66 +65,49 @@ def complete(share: float) -> Iterator[Play]:
 
 def of_each_kind(share: float) -> Iterator[Play]:
     """What the plain traces do not show: blind routing, tiers, drafts, sparse state, changed identities and tokens."""
-    plays = {
+    plays: dict[str, tuple[str, int, FleetSpec]] = {
         "round robin": (CONVERSATION, 2500, FleetSpec(capacity=1500, routing="rr", router_spans=True)),
         "old index": (
             CONVERSATION,
-            4000,
-            FleetSpec(capacity=400, routing="pa", router_spans=True, index_lag_seconds=20),
+            5000,
+            FleetSpec(capacity=400, routing="pa", router_spans=True, index_lag_seconds=60),
         ),
-        "resets ignored": (
-            CONVERSATION,
-            2500,
-            FleetSpec(
-                capacity=3000,
-                routing="pa",
-                router_spans=True,
-                index_ignores_clears=True,
-                faults=Faults(clears=tuple((60.0 * n, n % 4) for n in range(1, 30))),
-            ),
-        ),
-        "tier": (CONVERSATION, 4000, FleetSpec(workers=1, capacity=300, tier=TierSpec(capacity=4000))),
-        "tier that fails": (
+        "old index, long": (
             SYNTHETIC,
-            2886,
-            FleetSpec(
-                workers=1,
-                capacity=1000,
-                tier=TierSpec(capacity=12000, unasked=0.2, timeouts=0.2, failures=0.2, stale=0.2),
-            ),
+            ALL,
+            FleetSpec(capacity=400, routing="pa", router_spans=True, index_lag_seconds=60),
         ),
-        "draft model": ("miniswe", 207, FleetSpec(workers=2, capacity=6000, routing="sticky", eagle=True)),
-        "draft model, long": (SYNTHETIC, 1500, FleetSpec(workers=2, capacity=6000, routing="pa", eagle=True)),
-        "sparse state": (SYNTHETIC, 1500, FleetSpec(workers=1, capacity=3000, sparse=True, unit_blocks=4)),
-        "sliding window": (
+        "resets ignored": (CONVERSATION, 2500, IGNORANT),
+        "tier": (CONVERSATION, 3000, FleetSpec(workers=1, capacity=300, tier=TierSpec(capacity=4000))),
+        "tier that fails": (SYNTHETIC, ALL, FleetSpec(workers=1, capacity=300, tier=SPOILT)),
+        "tier that fails, turns": (CONVERSATION, 3000, FleetSpec(workers=1, capacity=300, tier=SPOILT)),
+        "draft model": ("weka_60", 1000, FleetSpec(workers=2, capacity=6000, routing="sticky", eagle=True)),
+        "blind lookups": (
             "weka_60",
-            3000,
-            FleetSpec(workers=1, capacity=1500, sparse=True, window_blocks=3),
+            1500,
+            FleetSpec(workers=2, capacity=6000, routing="sticky", blind=0.3, opted_out=0.3),
         ),
+        "sliding window": ("weka_60", 3000, FleetSpec(workers=1, capacity=1500, sparse=True, window_blocks=3)),
+        "states by four": ("weka_60", 1500, FleetSpec(workers=1, capacity=3000, sparse=True, unit_blocks=4)),
         "pairs": (CONVERSATION, 3000, FleetSpec(workers=2, decoders=2, capacity=1500, routing="pa", router_spans=True)),
-        "salts": (
-            "miniswe",
-            207,
-            FleetSpec(workers=2, capacity=6000, routing="sticky", injection=Injection(salted=0.5)),
+        "identities": (
+            "weka_60",
+            1000,
+            FleetSpec(workers=2, capacity=20000, routing="sticky", injection=Injection(salted=0.3, adapted=0.3)),
         ),
-        "adapters": (
-            SYNTHETIC,
-            2000,
-            FleetSpec(workers=2, capacity=9000, routing="pa", injection=Injection(adapted=0.5, adapters=4)),
-        ),
-        "edits": (
-            "miniswe",
-            207,
-            FleetSpec(workers=2, capacity=6000, routing="sticky", injection=Injection(edited=0.4)),
-        ),
-        "edits, long": (
-            SYNTHETIC,
-            2000,
-            FleetSpec(workers=4, capacity=9000, routing="pa", injection=Injection(edited=0.4)),
-        ),
+        "edits": ("weka_60", 1000, FleetSpec(workers=2, capacity=20000, routing="sticky", injection=EDITED)),
+        "edits, fleet": (SYNTHETIC, 2000, FleetSpec(workers=4, capacity=9000, routing="pa", injection=EDITED)),
     }
+    for capacity in (700, 1000, 1500, 2500):
+        for trace in (SYNTHETIC, CONVERSATION):
+            name = f"states, {capacity} blocks, {trace.split('_')[1]}"
+            plays[name] = (
+                trace,
+                ALL if trace == SYNTHETIC else 3000,
+                FleetSpec(workers=1, capacity=capacity, sparse=True),
+            )
     for name, (trace, count, spec) in plays.items():
-        direct = FleetSpec(**{**vars(spec), "lookup_spans": True})
+        direct = replace(spec, lookup_spans=True)
         yield Play(name=name, trace=trace, requests=count, share=share, spec=direct)
 
 
