@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 
 from whymiss.ledger.events import Keys
 from whymiss.ledger.filters import Filter, Probe, second_bit
+from whymiss.ledger.findings import Answers, Findings
 from whymiss.ledger.indexes import Index, Steps
 from whymiss.ledger.segments import FEW, STEPPED_FROM, Run
 from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
+from whymiss.ledger.tally import STATES
+from whymiss.model import Residency
 
 WIDE = st.integers(0, (1 << 64) - 1)
 # Hashes are spread evenly; what is not, like small numbers or numbers that differ in their last bits, must do too.
@@ -81,3 +84,13 @@ def test_a_large_run_answers_many_as_it_answers_each() -> None:
         rows = run.find(Probe(np.array([one])))
         alone.extend([] if rows is None else [(index, row) for row in rows[1].tolist()])
     assert together == sorted(alone)
+
+
+@given(st.lists(st.sampled_from(STATES), max_size=20), st.sets(st.sampled_from(STATES)))
+def test_leading_blocks_are_those_before_the_first_other_state(states: list[Residency], wanted: set[Residency]) -> None:
+    none = np.full(len(states), -1)
+    codes = np.array([STATES.index(state) for state in states], np.int8)
+    said = Findings(codes, none.astype(np.int8), none, none)
+    expected = next((index for index, state in enumerate(states) if state not in wanted), len(states))
+    assert said.leading(wanted) == expected
+    assert Answers(lambda: said[0], lambda: said, len(states)).leading(wanted) == expected

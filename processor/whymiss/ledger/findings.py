@@ -73,8 +73,9 @@ class Findings(ChainFacts):
 
     def leading(self, states: Collection[Residency]) -> int:
         """How many of the first blocks are in one of these states."""
-        wrong = ~np.isin(self._states, [STATES.index(state) for state in states])
-        return int(wrong.argmax()) if wrong.any() else len(self)
+        wrong = np.array([state not in states for state in STATES]).take(self._states)
+        first = int(wrong.argmax()) if wrong.size else 0
+        return first if wrong.size and wrong[first] else len(self)
 
     def are(self, state: Residency) -> Flags:
         """Which of the blocks are in a state."""
