@@ -8,10 +8,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -294,3 +295,27 @@ def test_differences_are_named_by_the_keys_of_the_file() -> None:
     old = parse("exporters: {a: {endpoint: 'a:1'}}\nreceivers: {grpc: {endpoint: 'h:1'}}", {})
     new = parse("exporters: {a: {endpoint: 'a:2'}, b: {endpoint: 'b:1'}}\nreceivers: {grpc: {endpoint: 'h:2'}}", {})
     assert list(differences(old, new)) == ["receivers.grpc.endpoint", "exporters.a.endpoint", "exporters.b"]
+
+
+@looped
+async def test_the_page_for_humans_shows_the_configuration_in_force() -> None:
+    async def shown(service: Service) -> Mapping[str, str]:
+        url = f"http://127.0.0.1:{service.health_port}/status.json"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return {one["name"]: one["value"] for one in (await response.json())["settings"]}
+
+    async def until_changed(service: Service) -> Mapping[str, str]:
+        while (settings := await shown(service))["Digest key"].startswith("random"):
+            pass  # the page is made once a second
+        return settings
+
+    sink = GrpcSink()
+    async with operated(sink, "redaction: {sample_ratio: 0.25}") as (service, operator):
+        assert (await shown(service))["Digests on"] == "25.0 % of sampled traces"
+        await operator.changes(
+            f"redaction: {{digest_key: {KEYS[0]}, digest_key_id: k2}}\nattribution: {{fleet_view: declared}}"
+        )
+        settings = await asyncio.wait_for(until_changed(service), 30)
+    assert settings["Digest key"] == "configured, id k2"
+    assert settings["Digests on"] == "100 % of sampled traces"
+    assert settings["Fleet view"] == "complete", "what waits for a restart is not in force"

@@ -37,6 +37,8 @@ class Reload:
         self._config = config
         self._read = read
         self._asked = asyncio.Event()
+        self.taken: Callable[[Config], None] | None = None
+        """Who is told what is in force once that has changed."""
 
     def ask(self) -> None:
         """Have the configuration read again soon; several requests may be met by one reading."""
@@ -76,6 +78,8 @@ class Reload:
         pipeline.adopt(config.redaction, references, config.references.scope)
         await discovery.change(config.kv_events)
         self._config = config
+        if self.taken is not None:
+            self.taken(config)
         _log.info("the configuration was read again", sources=len(discovery.sources), references=len(references))
         if waiting:
             _log.warning("part of the new configuration needs a restart", needs_a_restart=", ".join(waiting))

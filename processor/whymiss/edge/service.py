@@ -97,6 +97,8 @@ class Service:
         self._core: Core = core or self._pipeline
         self._chores = Chores(self._core.measures)
         self._survey = Survey(config, self._measure, None if core is not None else self._pipeline)
+        if self._reload is not None:
+            self._reload.taken = self._survey.adopt
         self._fan_out = FanOut([])
         self._memory: Memory | None = None
         self._spool: Spool | None = None

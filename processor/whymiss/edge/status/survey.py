@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ... import __version__
 from ...model import Cause
 from ..delivery import Pace
@@ -72,6 +74,13 @@ class Survey:
         self._began, self._began_unix_nanos = self._pace.now(), unix_nanos()
         self._window = Window(self._began)
         self._settings = settings_of(config)
+
+    def adopt(self, config: Config) -> None:
+        """Show what a running service has changed; the rest stays what it began with."""
+        self._config = msgspec.structs.replace(
+            self._config, kv_events=config.kv_events, redaction=config.redaction, references=config.references
+        )
+        self._settings = settings_of(self._config)
 
     async def run(self) -> None:
         """Take note of the metrics again and again, until cancelled."""
