@@ -66,7 +66,9 @@ def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment 
         else:
             chains = remaining
     yield None
-    row_of = np.append(held.cumsum() - 1, 0)
+    row_of = np.zeros(held.size + 1, np.int64)
+    np.cumsum(held, out=row_of[:-1])
+    row_of[:-1] -= 1
     runs: dict[Place, Run] = {}
     for place, kept in places.items():
         yield None
