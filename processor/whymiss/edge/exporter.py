@@ -269,7 +269,9 @@ class Exporter:
             self._measures.count("whymiss.exporter.deferred_attempts", exporter=self.name, code=reply.code)
             if limit and self._pace.now() - began + wait_seconds > limit:
                 return reply
-            _log.info("export will be tried again", exporter=self.name, code=reply.code, wait_seconds=round(wait_seconds, 2))
+            _log.info(
+                "export will be tried again", exporter=self.name, code=reply.code, wait_seconds=round(wait_seconds, 2)
+            )
             await self._pause(wait_seconds)
 
     def _settle(self, reply: Reply, signal: Signal, items: int) -> None:
