@@ -11,7 +11,7 @@ from whymiss.ledger.filters import Filter, Probe, second_bit
 from whymiss.ledger.findings import Answers, Findings
 from whymiss.ledger.indexes import Index, Steps
 from whymiss.ledger.segments import FEW, STEPPED_FROM, Run
-from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
+from whymiss.ledger.sorting import NEIGHBOURS, ranges_of
 from whymiss.ledger.tally import STATES
 from whymiss.model import Residency
 
@@ -50,10 +50,11 @@ def test_a_filter_keeps_most_others_out() -> None:
     assert second_bit(1 << 26) == 2
 
 
-@given(NUMBERS, NUMBERS)
-def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int]) -> None:
+@given(NUMBERS, NUMBERS, st.booleans())
+def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int], tagged: bool) -> None:
     rows_of = column(held)
-    index = Index(rows_of, order_of(rows_of))
+    *_, index = Index.in_steps(rows_of, tagged=tagged)
+    assert index is not None
     wanted = column(sorted({*asked, *held[:8]}))
     owners, rows = index.find(rows_of, wanted, len(held))
     found = sorted(zip(wanted[owners].tolist(), rows.tolist(), strict=True))

@@ -87,8 +87,10 @@ class Chains:
         """Bytes of all columns, with both indexes."""
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
         for column in (self.own, self.prefix):
-            # Its index has a row number and a tag for each row, and a row number for each slice of sixteen.
-            rows += 0 if column is None else column.nbytes + 6 * column.size + column.size // 4
+            # Its index has a row number for each row, and one for each slice of sixteen.
+            rows += 0 if column is None else column.nbytes + 4 * column.size + column.size // 4
+        # That of own digests has a tag for each row.
+        rows += 0 if self.own is None else self.own.size
         rows += 0 if self._own_filter is None else self._own_filter.nbytes
         return rows
 
@@ -115,10 +117,10 @@ class Chains:
         """Make the indexes now and in steps, rather than when a question needs one."""
         if self.own is None or self.prefix is None:
             return
-        for index in Index.in_steps(self.own):
+        for index in Index.in_steps(self.own, tagged=True):
             self._by_own = index
             yield
-        for index in Index.in_steps(self.prefix):
+        for index in Index.in_steps(self.prefix, tagged=False):
             self._by_prefix = index
             yield
 

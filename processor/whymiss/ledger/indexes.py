@@ -11,10 +11,9 @@ import numpy.typing as npt
 from .events import Keys
 from .sorting import NO_INTEGERS, STEP_BITS, Integers, Rows, order_slices, spread
 
-Tags: TypeAlias = npt.NDArray[np.uint16]
+Tags: TypeAlias = npt.NDArray[np.uint8]
 
-TAG_BITS = 16
-TAG_MASK = (1 << TAG_BITS) - 1
+TAG_BITS = 8
 
 ROWS_A_SLICE = 4
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
@@ -28,9 +27,10 @@ class Index:
 
     __slots__ = ("_rows", "_shift", "_starts", "_tags")
 
-    def __init__(self, column: Keys, rows: Rows, made: tuple[Integers, Tags] | None = None) -> None:
+    def __init__(self, column: Keys, rows: Rows, counts: Integers | None = None, tags: Tags | None = None) -> None:
+        """``tags`` make questions about many values quicker: a byte a row."""
         bits = _bits(column)
-        counts, tags = made or (_counts(column, bits), _tags(column[rows], bits))
+        counts = _counts(column, bits) if counts is None else counts
         self._rows = rows
         self._shift = 64 - bits
         self._tags = tags
@@ -38,7 +38,7 @@ class Index:
         self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
 
     @classmethod
-    def in_steps(cls, column: Keys) -> Iterator[Index | None]:
+    def in_steps(cls, column: Keys, *, tagged: bool) -> Iterator[Index | None]:
         """Make one in steps of a bounded size: ``None`` after each, the index at the end."""
         bits = _bits(column)
         counts = np.zeros(1 << bits, np.int64)
@@ -46,19 +46,17 @@ class Index:
         tags: list[Tags] = []
         for some, values in order_slices(column):
             rows.append(some)
-            tags.append(_tags(values, bits))
+            if tagged:
+                tags.append(_tags(values, bits))
             counts += _counts(values, bits)
             yield None
-        yield cls(column, np.concatenate(rows), (counts, np.concatenate(tags)))
+        yield cls(column, np.concatenate(rows), counts, np.concatenate(tags) if tags else None)
 
     def find_one(self, column: Keys, value: int) -> Integers:
         """All rows that have a value."""
         number = value >> self._shift if self._starts.size > 2 else 0
         begin, end = int(self._starts[number]), int(self._starts[number + 1])
-        near = (self._tags[begin:end] == (value >> (self._shift - TAG_BITS)) & TAG_MASK).nonzero()[0]
-        if not near.size:
-            return NO_INTEGERS
-        rows = self._rows[begin:end][near]
+        rows = self._rows[begin:end]
         found: Integers = rows[column[rows] == np.uint64(value)].astype(np.int64)
         return found
 
@@ -73,10 +71,10 @@ class Index:
             first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
             begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
         owners, at = spread(np.arange(values.size), begin, counts)
-        near = (self._tags.take(at) == _tags(values, bits).take(owners)).nonzero()[0]
-        if not near.size:
-            return NO_INTEGERS, NO_INTEGERS
-        owners, rows = owners[near], self._rows[at[near]]
+        if self._tags is not None:
+            near = (self._tags.take(at) == _tags(values, bits).take(owners)).nonzero()[0]
+            owners, at = owners.take(near), at.take(near)
+        rows = self._rows.take(at)
         hits = (column[rows] == values[owners]).nonzero()[0]
         if not hits.size:
             return NO_INTEGERS, NO_INTEGERS
@@ -118,7 +116,7 @@ def _slices(values: Keys, bits: int) -> Integers:
 
 
 def _tags(values: Keys, bits: int) -> Tags:
-    return (values >> np.uint64(64 - TAG_BITS - bits)).astype(np.uint16)
+    return (values >> np.uint64(64 - TAG_BITS - bits)).astype(np.uint8)
 
 
 KEYS_A_SLICE = 3
