@@ -349,3 +349,10 @@ def test_the_memory_of_a_request_is_counted_as_no_less_than_it_takes() -> None:
         tracemalloc.stop()
     assert released == len(spans)
     assert taken < joiner.remembered_bytes
+
+
+def test_a_late_span_that_says_nothing_is_not_waited_for_from_then_on() -> None:
+    mute = msgspec.structs.replace(offload, says=())
+    flow = learned().at(20).arrive(router, engine).at(22).expect(left(COMPLETE, router, engine)).arrive(mute)
+    second = (span_of(Role.ROUTER, 2, 21, start=30, end=31), span_of(Role.ENGINE, 2, 22, start=30, end=31))
+    flow.expect(late(mute)).at(30).arrive(*second).at(32).expect(left(COMPLETE, *second))

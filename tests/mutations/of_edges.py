@@ -29,7 +29,7 @@ JOIN_JOINER = guards(
      "            if missed is not None:\n",
      "            if False:\n"),
     ("join-late-learnt", "a late span teaches whom to wait for",
-     "                self._learn(missed.services, company_of([span]), now)\n",
+     "                self._learn(missed.services, company_of([span] if span.says else []), now)\n",
      ""),
     ("join-late-repeated", "a repeated span is late, whatever its role",
      "            if span.span_id in known.span_ids:\n                return known\n",

@@ -76,7 +76,7 @@ class Joiner:
         for span in spans:
             missed = self._missed(span, now)
             if missed is not None:
-                self._learn(missed.services, company_of([span]), now)
+                self._learn(missed.services, company_of([span] if span.says else []), now)
                 outcomes.append(Late(span))
                 continue
             if span.role is Role.ENGINE:
