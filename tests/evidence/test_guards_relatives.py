@@ -120,7 +120,8 @@ def tails(
 ) -> tuple[int, Reason, Reason]:
     """How much repeats a sibling's tail, and both gaps; what other workers' siblings repeated from when on."""
     mine = {} if own is None else {ME: [(500, own)]}
-    record = Told(others=[OTHER], under={ME: [(500, SIBLING)]}, repeated={OTHER: list(repeated), **mine})
+    under = {ME: [(500, SIBLING)], OTHER: [(at, SIBLING) for at, _ in repeated]}
+    record = Told(others=[OTHER], under=under, repeated={OTHER: list(repeated), **mine})
     said = facts(record, first=first, **told)
     return said.reconverging, said.siblings_gap, said.tail_gap
 
@@ -133,6 +134,11 @@ def test_what_a_tail_repeats_is_the_most_that_any_sibling_surely_had() -> None:
 @pytest.mark.parametrize("at", [LOOKED + 5, 1500])
 def test_what_a_sibling_repeats_by_the_next_batch_may_have_come_before(at: int) -> None:
     assert tails((at, Repeats(blocks=2)), batches={OTHER: [1500]}) == (0, Reason.CLOCK_SKEW, Reason.NONE)
+
+
+def test_a_worker_without_a_sibling_repeats_nothing() -> None:
+    record = Told(others=[OTHER], under={ME: [(500, SIBLING)]}, repeated={OTHER: [(500, Repeats(blocks=2))]})
+    assert facts(record).reconverging == 0
 
 
 def test_an_unconfirmed_record_is_asked_up_to_the_lookup() -> None:

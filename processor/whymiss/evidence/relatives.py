@@ -65,7 +65,7 @@ class Relatives:
         for sight in sights:
             if reading.first and not known:
                 gap = gap or self._sibling_gap(sight, parent, reading)
-            sure, possible = self._reconverging(sight, stream, reading)
+            sure, possible = self._reconverging(sight, stream, parent, reading)
             counts.append(sure)
             if sure != possible.blocks:
                 gap = gap or Reason.CLOCK_SKEW
@@ -80,12 +80,17 @@ class Relatives:
             siblings_gap=gap,
         )
 
-    def _reconverging(self, sight: Sight, stream: StreamId, reading: Reading) -> tuple[int, Repeats]:
+    def _reconverging(
+        self, sight: Sight, stream: StreamId, parent: int | None, reading: Reading
+    ) -> tuple[int, Repeats]:
         """How much of the chain another worker's siblings surely repeated by the lookup, and may have repeated.
 
         A record that grows repeats no less, so one without any at its end had none before.
         """
         end = sight.after if sight.confirmed is None else sight.confirmed
+        # Asked first because it costs a fraction: without a sibling there is no chain to compare.
+        if not self._has_sibling(sight.stream, end, parent, reading):
+            return 0, _NO_REPEATS
         possible = self._ledger.reconverges(stream, reading.chain, end, among=sight.stream)
         if not possible.blocks:
             return 0, possible
