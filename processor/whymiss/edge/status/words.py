@@ -18,9 +18,13 @@ def number(value: float) -> str:
     return f"{value:.3g}{_SI[step]}"
 
 
+_SHORTEST_SECONDS = 1e-3
+"""Over less than this nothing can be called a rate."""
+
+
 def rate(count: float, seconds: float) -> str:
     """So many a second, or a minute where it is few."""
-    if seconds <= 0 or count <= 0:
+    if seconds < _SHORTEST_SECONDS or count <= 0:
         return "0/s"
     each = count / seconds
     return f"{number(round(each))}/s" if each >= 100 else f"{each:.3g}/s" if each >= 0.1 else f"{each * 60:.2g}/min"
