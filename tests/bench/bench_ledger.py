@@ -26,6 +26,7 @@ import numpy as np
 from tests.bench import ledger_peers as peers
 from tests.bench.ledger_history import Column, History, timed
 from tests.bench.ledger_load import BLOCKS, FORMS, SHAPES, WITH_REMOVALS, Words, batches, payload
+from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.events import Removed, Stored
 from whymiss.ledger.fleet import Delivery, Ledger
@@ -225,6 +226,7 @@ def main() -> None:
         "memory": memory,
         "history": lambda: history(chosen.operations, chosen.engines),
     }
+    spare_collections()  # as the service does
     for name, part in parts.items():
         if chosen.only in {None, name}:
             part()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -24,7 +25,7 @@ from tests.edge.publisher import Publisher
 from tests.edge.sink import GrpcFault, Sink
 from tests.edge.traffic import BODIES, numbers, traces
 from whymiss.config import Config, parse
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, spare_collections
 
 if TYPE_CHECKING:
     from whymiss.redaction import Redacted
@@ -199,6 +200,14 @@ async def test_an_address_in_use_undoes_what_had_started() -> None:
                 with pytest.raises(OSError):  # noqa: PT011
                     await asyncio.open_connection("127.0.0.1", port)
             del sink
+
+
+def test_what_was_made_to_start_is_collected_no_more() -> None:
+    try:
+        spare_collections()
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
 
 
 @looped
