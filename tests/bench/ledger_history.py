@@ -153,6 +153,8 @@ def questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
         return ledger.same_tokens_leading(stream, chain, position) if found else 0
 
     def reconverges() -> object:
+        if not ledger.siblings(stream, chain[0], asked.parent, position):
+            return 0
         ledger.tokens_known(stream, chain[1:])
         return ledger.reconverges(stream, chain, position)
 
@@ -191,7 +193,8 @@ def elsewhere(ledger: Ledger, asked: Asked, bounds: tuple[int, int]) -> int:
         if unseen:
             end = ledger.confirmed_position(other, latest) or after
             ledger.children(other, asked.parent, before, limit=2)
-            ledger.reconverges(asked.stream, chain, end, among=other)
+            if ledger.siblings(other, chain[0], asked.parent, end):
+                ledger.reconverges(asked.stream, chain, end, among=other)
         if unseen and block is not None and asked.parent is None:
             ledger.like(other, block, before)
     return held
