@@ -112,7 +112,7 @@ def test_a_hole_that_left_the_window_is_none_of_it() -> None:
 
 
 def test_what_is_held_stays_known_where_history_is_only_long() -> None:
-    ledger = Ledger(window_seconds=WINDOW, bytes_max=2_000_000)
+    ledger = Ledger(window_seconds=WINDOW, bytes_max=4_000_000)
     ledger.accept(STREAM, 0, store(1, A), at(0.0))
     for seq in range(1, 241):
         keys = many((seq + 1) // 2, 1000).events[0].keys.tolist()  # type: ignore[union-attr]
