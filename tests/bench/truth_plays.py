@@ -84,7 +84,7 @@ def of_each_kind(share: float) -> Iterator[Play]:
         "draft model": ("weka_60", 1000, FleetSpec(workers=2, capacity=6000, routing="sticky", eagle=True)),
         "blind lookups": (
             "weka_60",
-            1500,
+            2500,
             FleetSpec(workers=2, capacity=6000, routing="sticky", blind=0.3, opted_out=0.3),
         ),
         "sliding window": ("weka_60", 3000, FleetSpec(workers=1, capacity=1500, sparse=True, window_blocks=3)),
