@@ -196,20 +196,24 @@ def _cell(value: Attribute) -> str:
 
 
 def _show_metrics(console: Console, metrics: str) -> None:
-    console.print("Class metrics, as Prometheus scrapes them (/metrics)\n")
-    wanted = ("prefix_cache_misses_total", "prefix_cache_lost_tokens_total", "prefix_cache_unknown_total")
-    for line in metrics.splitlines():
-        if line.startswith(wanted):
-            console.print("  " + _shortened(line), soft_wrap=True)
+    console.print("Class metrics (/metrics), summed over all labels but these\n")
+    for sample, value in class_sums(metrics).items():
+        console.print(f"  {sample} {value:g}", highlight=False, markup=False, soft_wrap=True)
     console.print()
 
 
-def _shortened(line: str) -> str:
-    """A sample without the labels that are the same everywhere."""
-    name, _, rest = line.partition("{")
-    labels, _, value = rest.rpartition("}")
-    kept = [pair for pair in labels.split(",") if pair.split("=")[0] in {"cause", "owner", "reason"}]
-    return f"{name}{{{','.join(kept)}}}{value}"
+def class_sums(metrics: str) -> dict[str, float]:
+    """The class metrics of a Prometheus text by cause, owner and reason alone."""
+    wanted = ("prefix_cache_misses_total", "prefix_cache_lost_tokens_total", "prefix_cache_unknown_total")
+    sums: dict[str, float] = {}
+    for line in metrics.splitlines():
+        if line.startswith(wanted):
+            name, _, rest = line.partition("{")
+            labels, _, value = rest.rpartition("}")
+            kept = [pair for pair in labels.split(",") if pair.split("=")[0] in {"cause", "owner", "reason"}]
+            sample = f"{name}{{{','.join(kept)}}}"
+            sums[sample] = sums.get(sample, 0.0) + float(value)
+    return sums
 
 
 def _show_span(console: Console, spans: Mapping[str, Seen]) -> None:
