@@ -6,7 +6,7 @@
 
 Three figures and never one: accuracy among named causes, coverage (share that is not ``unknown``), and how
 many are named wrong. The truth is the simulator's own (``tests/fleet``), which shares no code with the
-ledger or the table. ``--store FILE`` keeps what was printed.
+ledger or the table. What is printed is stored too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.fleet.traces import FOLDER, load
 
 KINDS = {"complete": complete, "kinds": of_each_kind, "faulty": faulty, "forgetful": forgetful}
 CHANGES = ("token_divergence", "extra_key_mismatch")
+LATEST = Path(__file__).parent / "results" / "latest.md"
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -182,7 +183,7 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=KINDS, action="append", help="only these plays; may be repeated")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--store", type=Path, help="write what was printed to this file")
+    parser.add_argument("--store", type=Path, default=LATEST, help="file for what is printed (default: %(default)s)")
     options = parser.parse_args()
     if not FOLDER.is_dir():
         print(f"the public traces are not here: {FOLDER} is missing", file=sys.stderr)
@@ -203,8 +204,7 @@ def main() -> int:
     ]
     text = "\n".join([*head, *report([outcomes[play] for play in plays])])
     print(text)
-    if options.store:
-        options.store.write_text(text + "\n", encoding="utf-8")
+    options.store.write_text(text + "\n", encoding="utf-8")
     return 1 if any(outcome.wrong for outcome in outcomes.values()) else 0
 
 
