@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.ledger.events import Keys
-from whymiss.ledger.filters import Filter, Probe, second_bit
+from whymiss.ledger.filters import FOR_DIGESTS, FOR_KEYS, Density, Filter, Probe
 from whymiss.ledger.findings import Answers, Findings
 from whymiss.ledger.indexes import Index, Steps
 from whymiss.ledger.segments import FEW, STEPPED_FROM, Run
-from whymiss.ledger.sorting import NEIGHBOURS, ranges_of
+from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
 from whymiss.ledger.tally import STATES
 from whymiss.model import Residency
 
@@ -33,27 +34,29 @@ def test_a_search_by_steps_finds_what_a_search_by_halves_finds(held: list[int], 
     assert Steps.of(ascending).search(ascending, needles).tolist() == ascending.searchsorted(needles).tolist()
 
 
-@given(NUMBERS, NUMBERS, st.sampled_from([-1, 0, 1]))
-def test_a_filter_lets_pass_all_that_it_holds(held: list[int], others: list[int], octave: int) -> None:
-    made = Filter.of(column(held), octave)
+@given(NUMBERS, NUMBERS, st.sampled_from([FOR_KEYS, FOR_DIGESTS, Density(bits=2, marks=1)]))
+def test_a_filter_lets_pass_all_that_it_holds(held: list[int], others: list[int], density: Density) -> None:
+    made = Filter.of(column(held), density)
     assert made.passing(Probe(column(held))).tolist() == list(range(len(held)))
     assert all(made.may_hold(one) for one in held)
     passing = set(made.passing(Probe(column(others))).tolist())
     assert passing == {index for index, one in enumerate(others) if made.may_hold(one)}
 
 
-def test_a_filter_keeps_most_others_out() -> None:
+@pytest.mark.parametrize(("density", "most"), [(FOR_KEYS, 300), (FOR_DIGESTS, 15)])
+def test_a_filter_keeps_most_others_out(density: Density, most: int) -> None:
     chance = np.random.default_rng(1)
-    made = Filter.of(chance.integers(0, 1 << 64, 4096, np.uint64))
+    made = Filter.of(chance.integers(0, 1 << 64, 4096, np.uint64), density)
     strangers = chance.integers(0, 1 << 64, 10_000, np.uint64)
-    assert made.passing(Probe(strangers)).size < 700
-    assert second_bit(1 << 26) == 2
+    assert made.passing(Probe(strangers)).size < most
 
 
 @given(NUMBERS, NUMBERS, st.booleans())
-def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int], tagged: bool) -> None:
+def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int], stepwise: bool) -> None:
     rows_of = column(held)
-    *_, index = Index.in_steps(rows_of, tagged=tagged)
+    index: Index | None = Index(rows_of, order_of(rows_of))
+    if stepwise:
+        *_, index = Index.in_steps(rows_of)
     assert index is not None
     wanted = column(sorted({*asked, *held[:8]}))
     owners, rows = index.find(rows_of, wanted, len(held))

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .events import Keys
-from .filters import Filter, Probe
+from .filters import FOR_DIGESTS, Filter, Probe
 from .indexes import Index
-from .sorting import Integers, Rows, order_of
+from .sorting import NO_INTEGERS, Integers, Rows, order_of
 
 PIECE = np.dtype(
     [
@@ -41,9 +41,6 @@ HAS_PARENT, HAS_OWN, HAS_PREFIX, HAS_EXTRAS, PLACED, REPORTED, CONTINUES, TAIL =
 UNPLACED, UNLISTED = -1, -2
 """Depths of a chain whose parent is not known, and of blocks that are not said to be a chain."""
 
-OWN_OCTAVE = -1
-"""Own digests get half as many bits of their filter as keys: they are asked about less."""
-
 SEARCHED_FROM = 4096
 """Rows from which a column is put in order to be searched; fewer are scanned."""
 
@@ -52,7 +49,7 @@ class Chains:
     """Rows and pieces of one segment. Immutable but for the orders that are made when first needed."""
 
     __slots__ = (
-        *("_by_own", "_by_parent", "_by_prefix", "_own_filter", "_roots"),
+        *("_by_own", "_by_parent", "_own_filter", "_roots"),
         *("first", "keys", "ordinals", "own", "pieces", "prefix", "reports"),
     )
 
@@ -75,7 +72,6 @@ class Chains:
         """Whether any of them is a store that only repeated what was resident."""
         self._own_filter = None if digests is None else digests[2]
         self._by_own: Index | None = None
-        self._by_prefix: Index | None = None
         self._by_parent: tuple[Keys, Rows] | None = None
         self._roots: Integers | None = None
 
@@ -84,15 +80,13 @@ class Chains:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns, with both indexes."""
+        """Bytes of all columns, with the index."""
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
-        for column in (self.own, self.prefix):
-            # Its index has a row number for each row, and one for each slice of sixteen.
-            rows += 0 if column is None else column.nbytes + 4 * column.size + column.size // 4
-        # That of own digests has a tag for each row.
-        rows += 0 if self.own is None else self.own.size
-        rows += 0 if self._own_filter is None else self._own_filter.nbytes
-        return rows
+        if self.own is None or self.prefix is None or self._own_filter is None:
+            return rows
+        # The index of own digests has a row number and a tag for each row, and a row number for each slice of sixteen.
+        index = 5 * self.own.size + self.own.size // 4
+        return rows + self.own.nbytes + self.prefix.nbytes + index + self._own_filter.nbytes
 
     def piece_of(self, rows: Integers) -> Integers:
         """The piece of each row; the last one for -1."""
@@ -114,25 +108,17 @@ class Chains:
         return flags
 
     def put_in_order(self) -> Iterator[None]:
-        """Make the indexes now and in steps, rather than when a question needs one."""
-        if self.own is None or self.prefix is None:
+        """Make the index now and in steps, rather than when a question needs it."""
+        if self.own is None:
             return
-        for index in Index.in_steps(self.own, tagged=True):
+        for index in Index.in_steps(self.own):
             self._by_own = index
-            yield
-        for index in Index.in_steps(self.prefix, tagged=False):
-            self._by_prefix = index
             yield
 
     def _index_of_own(self, own: Keys) -> Index:
         if self._by_own is None:
             self._by_own = Index(own, order_of(own))
         return self._by_own
-
-    def _index_of_prefix(self, prefix: Keys) -> Index:
-        if self._by_prefix is None:
-            self._by_prefix = Index(prefix, order_of(prefix))
-        return self._by_prefix
 
     def with_own(self, digests: Probe, limit: int) -> tuple[Integers, Integers]:
         """Which digest, and the last ``limit`` rows whose own tokens have it."""
@@ -146,39 +132,54 @@ class Chains:
 
     def with_prefix(self, own: int, digest: int) -> Integers:
         """Rows whose tokens from block 0 on have a digest; ``own`` is that of their own ones."""
-        if self.prefix is None or self._own_filter is None or not self._own_filter.may_hold(own):
+        if self.own is None or self.prefix is None or self._own_filter is None or not self._own_filter.may_hold(own):
             return _nothing()[0]
-        if self._by_prefix is None and self.prefix.size < SEARCHED_FROM:
+        if self._by_own is None and self.prefix.size < SEARCHED_FROM:
             found: Integers = (self.prefix == np.uint64(digest)).nonzero()[0]
             return found
-        return self._index_of_prefix(self.prefix).find_one(self.prefix, digest)
+        rows = self._index_of_own(self.own).find_one(self.own, own)
+        alike: Integers = rows[self.prefix[rows] == np.uint64(digest)]
+        return alike
 
-    def with_prefixes(self, own: Probe, digests: Keys, limit: int) -> tuple[Integers, Integers]:
-        """Which digest, and the last ``limit`` rows whose tokens from block 0 on have it."""
-        if self.prefix is None or self._own_filter is None:
+    def with_prefixes(self, own: Probe, digests: Keys) -> tuple[Integers, Integers]:
+        """Which digest, and the rows whose tokens from block 0 on have it; ``own`` are those of their own ones.
+
+        No two of a chain's digests are the same, and no two of ``digests`` may be.
+        """
+        if self.own is None or self.prefix is None or self._own_filter is None:
             return _nothing()
         passing = self._own_filter.passing(own)
         if not passing.size:
             return _nothing()
-        owners, rows = self._index_of_prefix(self.prefix).find(self.prefix, digests[passing], limit)
-        return passing[owners], rows
+        # Each own digest once: where many blocks have the same tokens, their rows are many, but never more than there are.
+        _, rows = self._index_of_own(self.own).find(self.own, np.unique(own.values[passing]), self.own.size)
+        order = digests.argsort()
+        ascending, found = digests[order], self.prefix[rows]
+        at = np.minimum(ascending.searchsorted(found), digests.size - 1)
+        same = (ascending[at] == found).nonzero()[0]
+        return order[at[same]], rows[same]
 
-    def begun_under(self, parent: int | None) -> Integers:
-        """Pieces that begin under a parent (``None``: at a root), in order."""
+    @property
+    def roots(self) -> Integers:
+        """Pieces that begin at a root, in order."""
+        if self._roots is None:
+            flags = self.pieces["flags"]
+            self._roots = np.flatnonzero(((flags & HAS_PARENT) == 0) & ((flags & PLACED) != 0))
+        return self._roots
+
+    def begun_under(self, parent: int) -> Integers:
+        """Pieces that begin under a parent, in order."""
         if self._by_parent is None:
-            parents = self.pieces["parent"].copy()
-            order = order_of(parents)
-            self._by_parent = parents[order], order
-        flags = self.pieces["flags"]
-        if parent is None:
-            if self._roots is None:
-                self._roots = np.flatnonzero(((flags & HAS_PARENT) == 0) & ((flags & PLACED) != 0))
-            return self._roots
+            column = self.pieces["parent"].copy()
+            order = order_of(column)
+            self._by_parent = column[order], order
         parents, order = self._by_parent
-        wanted = np.array([parent], np.uint64)
-        begin, end = int(parents.searchsorted(wanted)[0]), int(parents.searchsorted(wanted, "right")[0])
-        pieces = order[begin:end].astype(np.int64)
-        ours = flags[pieces]
+        wanted = np.uint64(parent)
+        begin = int(parents.searchsorted(wanted))
+        if begin == parents.size or parents[begin] != wanted:
+            return NO_INTEGERS
+        pieces = order[begin : int(parents.searchsorted(wanted, "right"))].astype(np.int64)
+        ours = self.pieces["flags"][pieces]
         kept: Integers = pieces[((ours & HAS_PARENT) != 0) & ((ours & CONTINUES) == 0)]
         return kept
 
@@ -190,7 +191,7 @@ def _nothing() -> tuple[Integers, Integers]:
 
 def filter_of(own: Keys) -> Filter:
     """The filter of a column of own digests."""
-    return Filter.of(own, OWN_OCTAVE)
+    return Filter.of(own, FOR_DIGESTS)
 
 
 def digests_in_steps(
@@ -210,5 +211,5 @@ def digests_in_steps(
         yield None
         columns.append(whole if rows is None else whole[rows])
         yield None
-    for made in Filter.in_steps(columns[0], OWN_OCTAVE):
+    for made in Filter.in_steps(columns[0], FOR_DIGESTS):
         yield None if made is None else (columns[0], columns[1], made)

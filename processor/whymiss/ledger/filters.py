@@ -1,40 +1,68 @@
 """Which of many columns a number cannot be in, without searching them.
 
-A filter has one bit for each slice of the 64-bit range of numbers, and each number of the column sets two: that
-of its slice, and one in the same word that its next six bits choose. So both are tested by one look at
-memory, and numbers that are spread evenly, as hashes are, pass wrongly as often as two bits in a word are set.
+A number's upper half chooses one word of a filter, and some of its other bits choose the bits that it sets there. So
+it is tested by one look at memory. Numbers that are spread evenly, as hashes are, pass wrongly as often as
+those bits of a word are all set by others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from .events import Keys
 from .sorting import STEP_BITS, Integers
 
-Places: TypeAlias = tuple[Integers, Keys]
-
 WORD = np.dtype("<u8")
 
 _WORD_BITS = 64
-_SECOND, _SIX = 26, 63
+_HALF, _LOWEST, _SIX_BITS, _SIX = 32, 8, 6, 63
+_ONE = np.uint64(1)
+
+_QUARTERS = 4
+"""Sizes of filters in an octave: most segments share one, and where numbers fall is reckoned once for each size."""
+
+
+class Density(msgspec.Struct, frozen=True):
+    """How much of a filter each number of a column takes."""
+
+    bits: int
+    """Bits of the filter for each number, or up to a quarter more."""
+    marks: int
+    """Bits that each number sets."""
+
+
+FOR_KEYS = Density(bits=12, marks=3)
+"""One in fifty numbers passes wrongly."""
+
+FOR_DIGESTS = Density(bits=30, marks=5)
+"""One in two thousand does: of a chain's many digests none is in most columns, and a search costs more than room."""
+
+
+def marks_of(values: Keys, marks: int) -> Keys:
+    """The bits that each number sets in its word."""
+    rest = values >> np.uint64(_LOWEST)
+    found: Keys = _ONE << (rest & np.uint64(_SIX))
+    for _ in range(marks - 1):
+        rest >>= np.uint64(_SIX_BITS)
+        found |= _ONE << (rest & np.uint64(_SIX))
+    return found
 
 
 class Probe:
     """Some numbers that filters are asked about. Where they fall in a filter is reckoned once for each size."""
 
-    __slots__ = ("_ascending", "_high", "_places", "_second", "first", "values")
+    __slots__ = ("_ascending", "_high", "_marks", "_words", "first", "values")
 
     def __init__(self, values: Keys) -> None:
         self.values = values
         self.first = int(values[0]) if values.size else 0
         self._high: Keys | None = None
-        self._second: Keys | None = None
-        self._places: dict[int, Places] = {}
+        self._marks: dict[int, Keys] = {}
+        self._words: dict[int, Integers] = {}
         self._ascending: tuple[Integers, Probe] | None = None
 
     @property
@@ -45,20 +73,21 @@ class Probe:
             self._ascending = order, Probe(self.values[order])
         return self._ascending
 
-    def places(self, size: int) -> Places:
-        """The word of each number in a filter of ``size`` words, and its two bits."""
-        found = self._places.get(size)
+    def words(self, size: int) -> Integers:
+        """The word of each number in a filter of ``size`` words."""
+        found = self._words.get(size)
         if found is None:
-            if self._high is None or self._second is None:
-                self._high = self.values >> np.uint64(32)
-                self._second = _ONE << ((self.values >> np.uint64(_SECOND)) & np.uint64(_SIX))
-            bits = (self._high * np.uint64(_WORD_BITS * size)) >> np.uint64(32)
-            masks = self._second | (_ONE << (bits & np.uint64(_SIX)))
-            found = self._places[size] = (bits >> np.uint64(6)).astype(np.int64), masks
+            if self._high is None:
+                self._high = self.values >> np.uint64(_HALF)
+            found = self._words[size] = ((self._high * np.uint64(size)) >> np.uint64(_HALF)).view(np.int64)
         return found
 
-
-_ONE = np.uint64(1)
+    def marks(self, count: int) -> Keys:
+        """The bits that each number sets in its word, of ``count`` each."""
+        found = self._marks.get(count)
+        if found is None:
+            found = self._marks[count] = marks_of(self.values, count)
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -67,51 +96,45 @@ def probe_of(keys: tuple[int, ...]) -> Probe:
     return Probe(np.array(keys, np.uint64))
 
 
-def second_bit(value: int) -> int:
-    """The bit that a number sets beside that of its slice."""
-    return 1 << ((value >> _SECOND) & _SIX)
+def mask_of(value: int, marks: int) -> int:
+    """The bits that one number sets in its word."""
+    mask, rest = 0, value >> _LOWEST
+    for _ in range(marks):
+        mask |= 1 << (rest & _SIX)
+        rest >>= _SIX_BITS
+    return mask
 
 
 class Filter:
     """One column's. Immutable."""
 
-    __slots__ = ("_view", "_words")
+    __slots__ = ("_marks", "_view", "_words")
 
-    def __init__(self, content: Keys) -> None:
+    def __init__(self, content: Keys, marks: int) -> None:
         self._words = content
         self._view = content.data
+        self._marks = marks
 
     @classmethod
-    def of(cls, values: Keys, octave: int = 0) -> Filter:
-        """The filter of a column, with 8 to 16 bits a number, or twice as many for each further ``octave``."""
-        *_, content = cls._made(values, octave)
-        return cls(content)
+    def of(cls, values: Keys, density: Density = FOR_KEYS) -> Filter:
+        """The filter of a column."""
+        *_, made = cls.in_steps(values, density)
+        assert made is not None, "it ends with the filter"
+        return made
 
     @classmethod
-    def in_steps(cls, values: Keys, octave: int = 0) -> Iterator[Filter | None]:
+    def in_steps(cls, values: Keys, density: Density = FOR_KEYS) -> Iterator[Filter | None]:
         """Make one in steps of a bounded size: ``None`` after each, the filter at the end."""
-        for content in cls._made(values, octave):
-            yield cls(content) if content.size else None
-
-    @staticmethod
-    def _made(values: Keys, octave: int) -> Iterator[Keys]:
-        # Powers of two, so that most columns share a size.
-        bits = max(_WORD_BITS, 8 << max(0, (values.size - 1).bit_length() + octave))
-        flags = np.zeros(bits, np.bool_)
+        words = np.zeros(_rounded(-(-values.size * density.bits // _WORD_BITS)), WORD)
         for begin in range(0, values.size, 1 << STEP_BITS):
             some = values[begin : begin + (1 << STEP_BITS)]
-            places = some >> np.uint64(32)
-            places *= np.uint64(bits)
-            places >>= np.uint64(32)
-            # Signed they are taken as they are: unsigned ones would be copied to be indexes.
-            flags[places.view(np.int64)] = True
-            places &= np.uint64(-_WORD_BITS & (bits - 1))
-            second = some >> np.uint64(_SECOND)
-            second &= np.uint64(_SIX)
-            places |= second
-            flags[places.view(np.int64)] = True
-            yield values[:0]
-        yield np.packbits(flags, bitorder="little").view(WORD)
+            where = some >> np.uint64(_HALF)
+            where *= np.uint64(words.size)
+            where >>= np.uint64(_HALF)
+            # Signed it is taken as it is: unsigned it would be copied to be an index.
+            np.bitwise_or.at(words, where.view(np.int64), marks_of(some, density.marks))
+            yield None
+        yield cls(words, density.marks)
 
     @property
     def nbytes(self) -> int:
@@ -120,18 +143,23 @@ class Filter:
 
     @property
     def opened(self) -> tuple[memoryview, int]:
-        """Its words and the number of its bits, for who asks many filters about one number."""
-        return self._view, _WORD_BITS * len(self._view)
+        """Its words and their number, for who asks many filters about one number."""
+        return self._view, len(self._view)
 
     def may_hold(self, value: int) -> bool:
         """Whether a number may be in the column."""
-        bit = ((value >> 32) * _WORD_BITS * len(self._view)) >> 32
-        mask = second_bit(value) | 1 << (bit & _SIX)
-        word: int = self._view[bit >> 6]
+        mask = mask_of(value, self._marks)
+        word: int = self._view[((value >> _HALF) * len(self._view)) >> _HALF]
         return word & mask == mask
 
     def passing(self, probe: Probe) -> Integers:
         """Which of the numbers may be in the column."""
-        places, masks = probe.places(self._words.size)
-        found: Integers = ((self._words.take(places) & masks) == masks).nonzero()[0]
+        marks = probe.marks(self._marks)
+        found: Integers = ((self._words.take(probe.words(self._words.size)) & marks) == marks).nonzero()[0]
         return found
+
+
+def _rounded(words: int) -> int:
+    """The next of a few sizes in each octave."""
+    step = 1 << max(0, words.bit_length() - _QUARTERS.bit_length())
+    return max(1, -(-words // step) * step)

@@ -16,7 +16,7 @@ from ..model import Fact, Residency, Tier
 from .barriers import Barriers
 from .chains import PIECE, PLACED, Chains
 from .events import Keys
-from .filters import Probe, probe_of, second_bit
+from .filters import FOR_KEYS, Probe, mask_of, probe_of
 from .findings import Findings
 from .folding import fold
 from .merging import mergeable, merged
@@ -130,12 +130,8 @@ class History:
         if probe.values.size > 1:
             return ((run, part) for _, _, run, part in runs)
         # A single block is what most questions are about: spare it every call.
-        high, second = probe.first >> 32, second_bit(probe.first)
-        return (
-            (run, part)
-            for view, bits, run, part in runs
-            if (word := view[(bit := (high * bits) >> 32) >> 6]) & second and word >> (bit & 63) & 1
-        )
+        high, mask = probe.first >> 32, mask_of(probe.first, FOR_KEYS.marks)
+        return ((run, part) for view, words, run, part in runs if view[(high * words) >> 32] & mask == mask)
 
     def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
         """Operations before ordinal ``last`` that change the number of copies."""

@@ -28,17 +28,16 @@ class Index:
     __slots__ = ("_rows", "_shift", "_starts", "_tags")
 
     def __init__(self, column: Keys, rows: Rows, counts: Integers | None = None, tags: Tags | None = None) -> None:
-        """``tags`` make questions about many values quicker: a byte a row."""
         bits = _bits(column)
         counts = _counts(column, bits) if counts is None else counts
         self._rows = rows
         self._shift = 64 - bits
-        self._tags = tags
+        self._tags = _tags(column, bits).take(rows) if tags is None else tags
         """The bits of each value behind those that tell its slice: most rows of a slice need no look at the column."""
         self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
 
     @classmethod
-    def in_steps(cls, column: Keys, *, tagged: bool) -> Iterator[Index | None]:
+    def in_steps(cls, column: Keys) -> Iterator[Index | None]:
         """Make one in steps of a bounded size: ``None`` after each, the index at the end."""
         bits = _bits(column)
         counts = np.zeros(1 << bits, np.int64)
@@ -46,16 +45,18 @@ class Index:
         tags: list[Tags] = []
         for some, values in order_slices(column):
             rows.append(some)
-            if tagged:
-                tags.append(_tags(values, bits))
+            tags.append(_tags(values, bits))
             counts += _counts(values, bits)
             yield None
-        yield cls(column, np.concatenate(rows), counts, np.concatenate(tags) if tags else None)
+        yield cls(column, np.concatenate(rows), counts, np.concatenate(tags))
 
     def find_one(self, column: Keys, value: int) -> Integers:
         """All rows that have a value."""
         number = value >> self._shift if self._starts.size > 2 else 0
         begin, end = int(self._starts[number]), int(self._starts[number + 1])
+        if end - begin > CROWDED:
+            begin, end = self._halved(column, np.uint64(value), begin, end)
+            return self._rows[begin:end].astype(np.int64)
         rows = self._rows[begin:end]
         found: Integers = rows[column[rows] == np.uint64(value)].astype(np.int64)
         return found
@@ -71,9 +72,8 @@ class Index:
             first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
             begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
         owners, at = spread(np.arange(values.size), begin, counts)
-        if self._tags is not None:
-            near = (self._tags.take(at) == _tags(values, bits).take(owners)).nonzero()[0]
-            owners, at = owners.take(near), at.take(near)
+        near = (self._tags.take(at) == _tags(values, bits).take(owners)).nonzero()[0]
+        owners, at = owners.take(near), at.take(near)
         rows = self._rows.take(at)
         hits = (column[rows] == values[owners]).nonzero()[0]
         if not hits.size:

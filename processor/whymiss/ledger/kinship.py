@@ -16,8 +16,8 @@ from .filters import Probe, probe_of
 from .findings import Findings
 from .history import History
 from .links import Links
-from .segments import Segment
-from .sorting import Flags, Integers
+from .segments import Brood, Segment
+from .sorting import NO_INTEGERS, Flags, Integers
 
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
@@ -28,12 +28,13 @@ RIVALS_MAX = 256
 SIBLINGS_MAX = 128
 """Chains that a comparison follows back to their beginning, the last stored ones."""
 
-LOOKED_AT, LISTED = 64, 1 << 20
-"""Blocks looked at in one go, where a few are asked for and where all are."""
+BROOD = 64
+"""Children that are listed in one go."""
+
+BROODS_MAX = 32
+"""Parents a segment whose first children are kept."""
 
 _KNOWN = HAS_OWN | HAS_PREFIX | PLACED
-
-_NOTHING: Integers = np.zeros(0, np.int64)
 
 AsOf = Callable[[Keys, int], Findings]
 
@@ -95,10 +96,10 @@ class Kinship:
         for part in self._history.parts():
             if part.begin >= position:
                 break
-            for keys in _children_in(part, parent, position, LISTED if limit is None else LOOKED_AT):
-                found.update(dict.fromkeys(keys))
-                if limit is not None and len(found) >= limit:
-                    return list(islice(found, limit))
+            for key in _children_in(part, parent, position):
+                found[key] = None
+                if len(found) == limit:
+                    return list(found)
         return list(found)
 
     # --- the same tokens from block 0 on ------------------------------------------------------
@@ -144,7 +145,7 @@ class Kinship:
         for part in self._history.parts():
             if part.begin >= position:
                 break
-            of, rows = part.chains.with_prefixes(own, mine.prefix[wanted], RIVALS_MAX)
+            of, rows = part.chains.with_prefixes(own, mine.prefix[wanted])
             if not rows.size:
                 continue
             kept = _usable(part.chains, rows, position) & (_depths(part.chains, rows) == mine.depth[of])
@@ -212,7 +213,7 @@ class Kinship:
         """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
         head, count = tail.head, 0
         for part, number, end in self._ancestry(chains, piece):
-            _, depths = matched.get((id(part), number), (part, _NOTHING))
+            _, depths = matched.get((id(part), number), (part, NO_INTEGERS))
             count += int((depths < end).sum())
             above = int(part.pieces["depth"][number])
             if above <= head.depth:
@@ -279,26 +280,52 @@ def _parent(chains: Chains, piece: int, row: int) -> int | None:
     return int(entry["parent"]) if int(entry["flags"]) & HAS_PARENT else None
 
 
-def _children_in(part: Segment, parent: int | None, position: int, step: int) -> Iterator[Sequence[int]]:
-    """The children of a block that one segment knows, in order and some at a time."""
+def _children_in(part: Segment, parent: int | None, position: int) -> Iterator[int]:
+    """The children of a block that one segment saw stored before a position, in order."""
+    brood = part.broods.get(parent)
+    if brood is None:
+        if len(part.broods) >= BROODS_MAX:
+            part.broods.clear()
+        brood = part.broods[parent] = _brood(part.chains, _rows_under(part, parent), 0)
+    told = 0
+    while True:
+        for key, ordinal in zip(brood.keys, brood.ordinals, strict=True):
+            if ordinal >= position:
+                return
+            yield key
+        if not brood.more:
+            return
+        told += len(brood.keys)
+        brood = _brood(part.chains, _rows_under(part, parent), told)
+
+
+def _brood(chains: Chains, rows: Integers, begin: int) -> Brood:
+    some = rows[begin : begin + BROOD]
+    ordinals = chains.ordinals[chains.piece_of(some)]
+    return Brood(tuple(chains.keys[some].tolist()), tuple(ordinals.tolist()), begin + some.size < rows.size)
+
+
+def _rows_under(part: Segment, parent: int | None) -> Integers:
+    """The rows of a block's children, or of all roots, in order."""
     chains = part.chains
-    rows = chains.first[chains.begun_under(parent)].astype(np.int64)
-    if parent is not None:
-        rows = np.sort(np.concatenate((rows, _followers(part, parent))))
-    for begin in range(0, rows.size, step):
-        some = rows[begin : begin + step]
-        pieces = chains.piece_of(some)
-        placed = (chains.flags_of(pieces) & PLACED) != 0
-        yield chains.keys[some[placed & (chains.ordinals[pieces] < position)]].tolist()
+    if parent is None:
+        return chains.first[chains.roots].astype(np.int64)
+    begun, following = chains.begun_under(parent), _followers(part, parent)
+    if not begun.size and not following.size:
+        return NO_INTEGERS
+    rows = np.sort(np.concatenate((chains.first[begun].astype(np.int64), following)))
+    placed: Integers = rows[(chains.flags_of(chains.piece_of(rows)) & PLACED) != 0]
+    return placed
 
 
 def _followers(part: Segment, key: int) -> Integers:
     """Rows that follow a block inside one event."""
     chains = part.chains
-    wanted = probe_of((key,))
-    found = [np.zeros(0, np.int64)]
+    found = [NO_INTEGERS]
     for place, run in part.runs.items():
-        hits = part.select(place, wanted) if run.chained else None
+        if not run.chained or not run.filter.may_hold(key):
+            continue
+        hits = part.select(place, probe_of((key,)))
         if hits is not None:
             rows = hits.rows[hits.rows >= 0] + 1
             rows = rows[rows < len(chains)]

@@ -117,10 +117,23 @@ class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
 NO_HITS = Hits(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.bool_), NO_INTEGERS, np.zeros(0, np.bool_))
 
 
-class Segment:
-    """All places over the events ``[begin, end)``. Immutable."""
+class Brood(msgspec.Struct, frozen=True, gc=False):
+    """Blocks that one segment saw stored under a parent, in order."""
 
-    __slots__ = ("begin", "busy", "chains", "due", "end", "nbytes", "newest", "oldest", "rows", "runs", "stamps")
+    keys: tuple[int, ...]
+    ordinals: tuple[int, ...]
+    """Of the events that stored them."""
+    more: bool
+    """Whether there are more than are named here."""
+
+
+class Segment:
+    """All places over the events ``[begin, end)``. Immutable but for what questions found in it, which is kept."""
+
+    __slots__ = (
+        *("begin", "broods", "busy", "chains", "due", "end"),
+        *("nbytes", "newest", "oldest", "rows", "runs", "stamps"),
+    )
 
     def __init__(
         self,
@@ -138,6 +151,8 @@ class Segment:
         """When its first and its last batch were taken, in seconds on the caller's clock."""
         self.stamps = stamps
         """In a base: the ordinals of its operations and the times of their batches, which are not kept else."""
+        self.broods: dict[int | None, Brood] = {}
+        """The first blocks under parents that were asked about: one verdict asks often, and many ask about one root."""
         self.due = False
         """Its time in the window is over."""
         self.busy = False
