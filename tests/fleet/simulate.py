@@ -80,6 +80,8 @@ class Simulation:
         for engine in self._engines:
             self._batch(engine, [], [], last)
         yield from self._agenda.rest()
+        for cache in self._world.caches:
+            cache.give_up()
         skews = [engine.skew for engine in self._engines]
         for truth, worker, end in sorted(self._finished, key=lambda one: one[0].number):
             self._world.review(truth, worker, end, skews)
@@ -236,12 +238,13 @@ class Simulation:
         frames = engine.publisher.batch(now + engine.skew, events)
         faults = self._spec.faults
         received = now + 2 * MILLI
+        cache = self._world.caches[engine.index]
         if self._chance.random() < faults.drop_batches:
             if faults.replay:
                 self._agenda.send(KvFrames(received, self._spec.name(engine.index), frames, lost=True))
-            else:
-                self._world.caches[engine.index].dropped.add(number)
+            (cache.owed if faults.replay else cache.dropped).add(number)
             return
+        cache.owed.clear()
         self._agenda.send(KvFrames(received, self._spec.name(engine.index), frames))
         if self._chance.random() < faults.duplicate_batches:
             self._agenda.send(KvFrames(received + 5 * MILLI, self._spec.name(engine.index), frames))
@@ -267,6 +270,7 @@ class Simulation:
         engine.pool = Pool(self._spec.capacity)
         engine.publisher.next_seq = 0
         engine.unsaid = []
+        self._world.caches[engine.index].give_up()
         self._world.sweep(engine.index, now, "restarted")
         self._router.hear_swept(engine.index, now)
 

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.fleet.prompts import Injection
 from tests.fleet.published import replay
 from tests.fleet.simulate import simulate
-from tests.fleet.spec import Faults, FleetSpec, KvFrames, OtlpRequest, SimEvent, Truth
+from tests.fleet.spec import SECOND, Faults, FleetSpec, KvFrames, OtlpRequest, SimEvent, Truth
 from tests.fleet.tier import TierSpec
 from tests.fleet.traces import Ask, Trace, load
 
@@ -183,3 +183,43 @@ def test_tier_gives_back_what_the_device_lost() -> None:
     assert [one.cached_tokens for one in truths(simulate(requests, spec))] == [0, 0, 64]
     never = FleetSpec(workers=1, capacity=5, lookup_spans=True, tier=TierSpec(capacity=50, unasked=1.0))
     assert truths(simulate(requests, never))[2].cause == "tier_unreachable"
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_batch_that_nobody_can_ask_for_touches_what_rests_on_it(*, direct: bool) -> None:
+    requests = trace(*((range(4 * number, 4 * number + 4), 64) for number in range(6)))
+    seen = set()
+    for seed in range(30):
+        faults = Faults(drop_batches=0.4, replay=True)
+        spec = FleetSpec(workers=2, capacity=100, lookup_spans=direct, seed=seed, faults=faults)
+        events = list(simulate(requests, spec))
+        last = truths(events)[-1]
+        batches = [event for event in events if isinstance(event, KvFrames)]
+        arrived = {event.worker: event.received_unix_nanos for event in batches if not event.lost}
+        touched = [one for one in truths(events) if one.touched]
+        if all(arrived.get(spec.name(worker), 0) > last.at_unix_nanos + SECOND for worker in range(2)):
+            assert not touched, "every gap was shown"
+        if any(arrived.get(spec.name(worker), 0) < last.at_unix_nanos for worker in range(2)):
+            assert touched[-1] is last
+            assert last.touched == {"drop"}
+        seen.add(bool(touched))
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize(("again", "cause", "touched"), [(2.5, "evicted", {"cleared"}), (6.0, "stale_index", set())])
+def test_reset_that_is_told_late_touches_the_promise_that_it_may_have_broken(
+    again: float, cause: str, touched: set[str]
+) -> None:
+    # Told between the second and the third request: seen is only that it came after the first one's batches.
+    asks = [Ask(at, 70, 1, tuple(range(first, first + 4)), 0) for at, first in ((0.0, 0), (2.1, 10), (again, 0))]
+    spec = FleetSpec(
+        workers=2,
+        capacity=100,
+        routing="pa",
+        router_spans=True,
+        lookup_spans=True,
+        index_ignores_clears=True,
+        faults=Faults(clears=((2.0, 0),)),
+    )
+    last = truths(simulate(Trace("made", 16, tuple(asks), 3), spec))[-1]
+    assert (last.cause, last.touched) == (cause, touched)

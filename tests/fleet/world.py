@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from tests.fleet.pool import Operation, Pool, Removed, is_state
@@ -52,6 +53,8 @@ class Cache:
         """When each batch was published."""
         self.dropped: set[int] = set()
         """Numbers of the batches that never arrived."""
+        self.owed: set[int] = set()
+        """Numbers of the batches that are lost as long as no later one of the same life shows the gap."""
         self.operations: defaultdict[int, list[int]] = defaultdict(list)
         """By key, for each operation twice the number of its batch, plus one for a store."""
         self.sweeps: list[Sweep] = []
@@ -68,6 +71,11 @@ class Cache:
     def held(self, key: int, since: int) -> bool:
         """Whether a key is or was resident here since some time."""
         return key in self.copies or (key in self.gone and self.gone[key].at >= since)
+
+    def give_up(self) -> None:
+        """Nothing will show any more what is owed: nobody asks for it."""
+        self.dropped |= self.owed
+        self.owed.clear()
 
     def lost(self, after: int, until: int) -> bool:
         """Whether a batch in ``(after, until]`` never arrived.
@@ -103,6 +111,8 @@ class World:
         self.children: defaultdict[int | None, list[int]] = defaultdict(list)
         self.own: dict[int, int] = {}
         self.plain: dict[int, int] = {}
+        self._swept_promises: dict[int, tuple[int, int]] = {}
+        """By request, when a router promised a block that a sweep had taken by the lookup, and when that was."""
         self._tolerance = round(spec.clock_tolerance_seconds * SECOND)
         self._window = None if spec.window_seconds is None else round(spec.window_seconds * SECOND)
         injection = spec.injection
@@ -173,6 +183,9 @@ class World:
         truth.recomputed_blocks = len(chain)
         cause, reason, label, lost = self._cause(asked, first, chain)
         truth.cause, truth.reason, truth.label = cause, reason, label
+        gone = self.caches[asked.worker].gone.get(chain[0])
+        if gone is not None and gone.how != "capacity" and self._promised(asked, first):
+            self._swept_promises[truth.number] = asked.routed, gone.at
         if self._window is not None:
             truth.in_window, *_ = self._cause(asked, first, chain, asked.at - self._window)
         truth.lost_tokens = None if lost is None else lost * self._spec.block_size
@@ -204,7 +217,7 @@ class World:
         """Somebody holds the block, held it, or promised it."""
         here, key, route, offer = self.caches[asked.worker], chain[0], asked.route, asked.found.offer
         others = [cache for index, cache in enumerate(self.caches) if index != asked.worker]
-        promised = route.predicted is not None and route.predicted > first and self._spec.router_spans
+        promised = self._promised(asked, first)
         # A key that the record still has was taken by another request of the same step.
         gone = (here.gone.get(key) if here.held(key, since) else None) or (
             Gone(asked.at, "capacity") if key in here.copies else None
@@ -224,6 +237,11 @@ class World:
             return "evicted_elsewhere", "", "E", lost
         return None
 
+    def _promised(self, asked: Asked, first: int) -> bool:
+        """Whether the router said that it expected the first missed block here."""
+        predicted = asked.route.predicted
+        return predicted is not None and predicted > first and self._spec.router_spans
+
     def _spoilt(self, asked: Asked, key: int) -> Row | None:
         """A tier promised the block and did not deliver it."""
         offer = asked.found.offer
@@ -242,7 +260,9 @@ class World:
         return "holder_known" if (route.best or 0) > first else "holder_unknown"
 
     def _never_stored(self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int], since: int) -> Row:
-        siblings = [key for key in self.children[prompt.parent(first)] if key != chain[0] and self._known(key, since)]
+        others = (key for key in self.children[prompt.parent(first)] if key != chain[0] and self._known(key, since))
+        # Which they are matters only where tokens were changed.
+        siblings = list(others if self._edited else islice(others, 1))
         label = ("B" if siblings else "X") if first else "R"
         twins = self._twins(here, prompt, first)
         if twins:
@@ -300,13 +320,29 @@ class World:
                 if bisect_left(operations, 2 * near) != bisect_right(operations, 2 * far + 1):
                     truth.undecided = True
             last = before if truth.first_key is None else _basis(operations, before)
-            if cache.lost(last, after) or any(number // 2 in cache.dropped for number in operations):
+            if cache.lost(last, after) or any(
+                number // 2 in cache.dropped for number in operations if number // 2 <= after
+            ):
                 truth.touched.add("drop")
             for sweep in cache.sweeps:
                 told = cache.batches[sweep.told] if sweep.told < len(cache.batches) else end
                 if sweep.at - self._tolerance <= at <= told + self._tolerance or (
                     sweep.how == "restarted" and sweep.at <= at and last < sweep.told
                 ):
+                    truth.touched.add(sweep.how)
+        self._review_promise(truth, self.caches[worker])
+
+    def _review_promise(self, truth: Truth, here: Cache) -> None:
+        """Mark where a sweep leaves open whether a promise was broken when it was made.
+
+        A sweep is told with the next batch: all that is seen is that it came after the batch before that one.
+        """
+        promised, swept = self._swept_promises.get(truth.number, (0, 0))
+        for sweep in here.sweeps:
+            if sweep.at == swept:
+                earliest = here.batches[sweep.told - 1] if sweep.told else 0
+                latest = here.batches[sweep.told] if sweep.told < len(here.batches) else truth.at_unix_nanos
+                if earliest - self._tolerance <= promised - INDEX_LAG <= latest + self._tolerance:
                     truth.touched.add(sweep.how)
 
 
