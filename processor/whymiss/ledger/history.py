@@ -8,6 +8,7 @@ are done in steps, so that no batch waits for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,11 +17,12 @@ from ..model import Fact, Residency, Tier
 from .barriers import Barriers
 from .chains import PIECE, PLACED, Chains
 from .events import Keys
-from .filters import FOR_KEYS, Probe, mask_of, probe_of
+from .filters import FOR_KEYS, Probe, mask_of
 from .findings import Findings
 from .folding import fold
 from .merging import mergeable, merged
 from .segments import NO_HITS, Hits, Place, Run, Segment, joined
+from .single import Operation, judge_one
 from .sorting import NO_INTEGERS, Flags, Integers
 from .tally import judge, tally
 from .timeline import Timeline
@@ -37,6 +39,10 @@ _UNKNOWN, _NEVER_SEEN = Fact(state=Residency.UNKNOWN), Fact(state=Residency.NEVE
 
 LOCATED_MAX = 1 << 10
 """Blocks whose places are remembered until the segments change: one verdict asks about the same ones again."""
+
+
+_Opened: TypeAlias = tuple[memoryview, int, Run, Segment]
+"""A run, with the words of its filter and their number."""
 
 
 class Upkeep(msgspec.Struct, frozen=True, eq=False):
@@ -63,7 +69,9 @@ class History:
         self._held = 0
         self._idle: float | None = None
         """The span for which there is nothing to merge, until the segments change."""
-        self._runs: dict[Place, list[tuple[memoryview, int, Run, Segment]]] = {}
+        self._runs: dict[Place, list[_Opened]] = {}
+        self._chained: list[_Opened] | None = None
+        """The runs of all chained places, newest first."""
         self._located: dict[int, tuple[Chains, int] | None] = {}
         self.version = 0
         """Another number says that the segments changed."""
@@ -93,6 +101,7 @@ class History:
     def _changed(self) -> None:
         self.version += 1
         self._runs.clear()
+        self._chained = None
         self._located.clear()
         self._idle = None
 
@@ -106,7 +115,7 @@ class History:
     def hits(self, place: Place, probe: Probe, first: int, last: int) -> Hits:
         """Operations on some blocks with ordinals in ``[first, last)``, grouped by block, in order."""
         found: list[Hits] = []
-        for run, part in self._passed(place, probe):
+        for _, _, run, part in self._runs_of(place):
             if part.begin >= last:
                 break
             if part.end <= first or (rows := run.find(probe)) is None:
@@ -120,18 +129,14 @@ class History:
         whole = joined(found)
         return whole if probe.values.size == 1 or len(found) == 1 else whole.taking(whole.owners.argsort(kind="stable"))
 
-    def _passed(self, place: Place, probe: Probe) -> Iterator[tuple[Run, Segment]]:
-        """The runs of a place that may name some blocks, oldest first."""
+    def _runs_of(self, place: Place) -> Sequence[_Opened]:
+        """The runs of a place with their filters' words, oldest first."""
         runs = self._runs.get(place)
         if runs is None:
             runs = self._runs[place] = [
                 (*run.filter.opened, run, part) for part in self.parts() if (run := part.runs.get(place)) is not None
             ]
-        if probe.values.size > 1:
-            return ((run, part) for _, _, run, part in runs)
-        # A single block is what most questions are about: spare it every call.
-        high, mask = probe.first >> 32, mask_of(probe.first, FOR_KEYS.marks)
-        return ((run, part) for view, words, run, part in runs if view[(high * words) >> 32] & mask == mask)
+        return runs
 
     def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
         """Operations before ordinal ``last`` that change the number of copies."""
@@ -164,12 +169,28 @@ class History:
         """The same of one block."""
         if position < self.edge:
             return _UNKNOWN
-        hits = self.counted_hits(place, probe_of((key,)), position)
-        if not hits.owners.size:
+        operations = self.operations_on(place, key, 0, position)
+        if not operations:
             return _NEVER_SEEN
-        findings = Findings.all_of(Residency.NEVER_SEEN, 1)
-        self._fill(findings, None, hits, place, position)
-        return findings[0]
+        found = judge_one(operations, self.barriers.of(place[0]), position)
+        return Fact(
+            state=found.state,
+            at_unix_nanos=self._nanos_at(found.ordinal, place[0], at_barrier=found.at_barrier),
+            removal=found.removal,
+            ordinal=found.ordinal,
+        )
+
+    def operations_on(self, place: Place, key: int, first: int, last: int) -> list[Operation]:
+        """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
+        found: list[Operation] = []
+        high, mask = key >> 32, mask_of(key, FOR_KEYS.marks)
+        for view, words, run, part in self._runs_of(place):
+            if view[(high * words) >> 32] & mask != mask or part.end <= first:
+                continue
+            if part.begin >= last:
+                break
+            found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
+        return found
 
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
         """Copies that each block surely had before a position."""
@@ -186,18 +207,22 @@ class History:
             return False
         if self.barriers.between(place[0], first, last):
             return True
-        hits = self.hits(place, probe_of((key,)), first, last)
-        return bool((~hits.reported).any())
+        return bool(self.operations_on(place, key, first, last))
 
     def located(self, key: int) -> Iterator[tuple[Segment, int]]:
         """Where a block was stored as part of a chain, the last time first."""
-        wanted = probe_of((key,))
-        for part in reversed(list(self.parts())):
-            for run in part.runs.values():
-                if run.chained and (rows := run.find(wanted)) is not None:
-                    for code in run.codes[rows[1]][::-1].tolist():
-                        if code & 1:
-                            yield part, code >> 1
+        if self._chained is None:
+            parts = reversed(list(self.parts()))
+            self._chained = [
+                (*run.filter.opened, run, part) for part in parts for run in part.runs.values() if run.chained
+            ]
+        high, mask = key >> 32, mask_of(key, FOR_KEYS.marks)
+        for view, words, run, part in self._chained:
+            if view[(high * words) >> 32] & mask == mask:
+                begin, end = run.rows_of(key)
+                for code in run.codes[begin:end][::-1].tolist():
+                    if code & 1:
+                        yield part, code >> 1
 
     def locate(self, key: int) -> tuple[Chains, int] | None:
         """The chains and the row in which a block's place in its chain is known."""
@@ -228,6 +253,16 @@ class History:
         if new.any():
             nanos[new] = self.timeline.nanos_of(ordinals[new])
         return nanos
+
+    def _nanos_at(self, ordinal: int, tier: Tier, *, at_barrier: bool) -> int:
+        """When one event happened, or a barrier of a tier."""
+        if at_barrier:
+            columns = self.barriers.of(tier)
+            return int(columns.nanos[columns.ordinals.searchsorted(ordinal)])
+        if ordinal < self.edge:
+            assert self.base.stamps is not None, "a base keeps its times"
+            return int(self.base.stamps[1][self.base.stamps[0].searchsorted(ordinal)])
+        return self.timeline.nanos_at(ordinal)
 
     # --- keeping ------------------------------------------------------------------------------
 

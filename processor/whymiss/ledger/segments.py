@@ -7,7 +7,7 @@ operation the ordinal of its event, as an offset from the segment's first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -19,7 +19,8 @@ from .chains import REPORTED, Chains
 from .events import Keys
 from .filters import Filter, Probe
 from .indexes import Steps
-from .sorting import NO_INTEGERS, Flags, Integers, ordered, ranges_of
+from .single import Operation
+from .sorting import NEIGHBOURS, NO_INTEGERS, Flags, Integers, ordered, ranges_of
 
 Place: TypeAlias = tuple[Tier, int]
 
@@ -84,15 +85,19 @@ class Run:
     def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
         if not self.filter.may_hold(probe.first):
             return None
-        value, keys = probe.values[0], self.keys
+        begin, end = self.rows_of(probe.first)
+        rows = np.arange(begin, end)
+        return (np.zeros_like(rows), rows) if begin < end else None
+
+    def rows_of(self, key: int) -> tuple[int, int]:
+        """Where the operations on one block begin and end."""
+        value, keys = np.uint64(key), self.keys
         begin = int(keys.searchsorted(value))
         if begin == keys.size or keys[begin] != value:
-            return None
-        end = int(keys[begin : begin + 8].searchsorted(value, "right")) + begin
-        if end == begin + 8:
-            end = int(keys.searchsorted(value, "right"))
-        rows = np.arange(begin, end)
-        return np.zeros_like(rows), rows
+            return begin, begin
+        # Few blocks come up often, and looking at the next rows is cheaper than searching again.
+        end = int(keys[begin : begin + NEIGHBOURS].searchsorted(value, "right")) + begin
+        return begin, int(keys.searchsorted(value, "right")) if end == begin + NEIGHBOURS else end
 
 
 class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -168,6 +173,19 @@ class Segment:
         if run is None or found is None:
             return None
         return self.described(run, found[0], run.codes[found[1]].astype(np.int64))
+
+    def operations_on(self, run: Run, key: int) -> Iterator[Operation]:
+        """The operations of a run on one block that change the number of its copies, in order."""
+        begin, end = run.rows_of(key)
+        chains = self.chains
+        for code in run.codes[begin:end].tolist():
+            stores, value = bool(code & 1), code >> 1
+            if not stores or not run.chained or not len(chains):
+                yield value + self.begin, stores
+                continue
+            piece = chains.piece_at(value)
+            if not (chains.reports and int(chains.pieces["flags"][piece]) & REPORTED):
+                yield int(chains.ordinals[piece]), True
 
     def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
         """What the codes of some rows of a run mean."""
