@@ -6,7 +6,7 @@
 
 Three figures and never one: accuracy among named causes, coverage (share that is not ``unknown``), and how
 many are named wrong. The truth is the simulator's own (``tests/fleet``), which shares no code with the
-ledger or the table. What is printed is stored too.
+ledger or the table. What is printed is stored too, after every play: a run that is cut leaves what it has played.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import platform
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class Outcome:
     requests: int
     pairs: Counter[tuple[str, str]]
     unknown: int
-    unexplained: int
+    unexplained: tuple[str, ...]
     wrong: tuple[str, ...]
     touched: float
     turns: int
@@ -68,15 +68,15 @@ def run(play: Play) -> Outcome:
     count = max(30, round(min(play.requests, len(trace.asks)) * play.share))
     score = compare(trace.first(count), play.spec, play.config)
     turns = [pair for pair in score.pairs if pair.truth.cause == "new_content"]
-    unnamed = [pair.truth for pair in score.unnamed]
+    unexplained = [pair for pair in score.unnamed if not pair.truth.touched and not pair.truth.undecided]
     return Outcome(
         play=play,
         seconds=time.perf_counter() - begin,
         requests=len(score.pairs),
         pairs=score.confusion(),
-        unknown=len(unnamed),
-        unexplained=sum(not one.touched and not one.undecided for one in unnamed),
-        wrong=tuple(pair.line() for pair in score.wrong),
+        unknown=len(score.unnamed),
+        unexplained=tuple(f"{play.name}: {pair.line()}" for pair in unexplained),
+        wrong=tuple(f"{play.name}: {pair.line()}" for pair in score.wrong),
         touched=score.touched,
         turns=len(turns),
         changed_turns=sum(pair.said in CHANGES for pair in turns),
@@ -134,7 +134,7 @@ def report(outcomes: Sequence[Outcome]) -> list[str]:
     """Everything that is printed at the end."""
     lines = []
     for kind, title in (("complete", "Complete evidence"), ("kinds", "Each kind of cause"), ("faulty", "Faults")):
-        some = [one for one in outcomes if one.play in set(_plays(kind, outcomes))]
+        some = [one for one in outcomes if _kind(one.play) == kind]
         if not some:
             continue
         lines += ["", f"## {title}", "", HEAD, *(line(one) for one in some), "", *matrix(some)]
@@ -142,6 +142,7 @@ def report(outcomes: Sequence[Outcome]) -> list[str]:
             lines += ["", *curves(some)]
     named = sum(one.requests - one.unknown for one in outcomes)
     wrong = [text for one in outcomes for text in one.wrong]
+    unexplained = [text for one in outcomes for text in one.unexplained]
     requests = sum(one.requests for one in outcomes)
     turns, changed = sum(one.turns for one in outcomes), sum(one.changed_turns for one in outcomes)
     lines += [
@@ -150,20 +151,22 @@ def report(outcomes: Sequence[Outcome]) -> list[str]:
         f"coverage {named / max(1, requests):.4f} (of {requests:,} lookups)",
         f"named wrong {len(wrong)}",
         f"append-only turns {turns:,}, of them called a change: {changed}",
-        f"unknown without a fault on their evidence: {sum(one.unexplained for one in outcomes)}",
+        f"unknown without a fault on their evidence: {len(unexplained)}",
         *(f"WRONG {text}" for text in wrong[:20]),
+        *(f"UNEXPLAINED {text}" for text in unexplained[:20]),
     ]
     return lines
-
-
-def _plays(kind: str, outcomes: Sequence[Outcome]) -> list[Play]:
-    return [one.play for one in outcomes if (one.play.curve != "") == (kind == "faulty") and _kind(one.play) == kind]
 
 
 def _kind(play: Play) -> str:
     if play.curve:
         return "faulty"
     return "complete" if " x" in play.name else "kinds"
+
+
+def weight(play: Play) -> int:
+    """What a play takes, roughly: the views of a fleet are asked worker by worker."""
+    return min(play.requests, len(load(play.trace).asks)) * (8 + play.spec.workers)
 
 
 def machine() -> str:
@@ -173,6 +176,19 @@ def machine() -> str:
         (text.partition(":")[2].strip() for text in lines if text.startswith("model name")), platform.machine()
     )
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def document(plays: Sequence[Play], outcomes: Mapping[Play, Outcome], share: float) -> str:
+    """What is printed and stored, of the plays that are done."""
+    head = [
+        "# Verdicts against the truth of simulated fleets",
+        "",
+        f"Measured {time.strftime('%Y-%m-%d')} by tests/bench/bench_truth.py --share {share:g} on {machine()}.",
+        "Traces: mooncake conversation and synthetic (full blocks), weka_60, weka_200, miniswe; see tests/fleet.",
+    ]
+    if len(outcomes) < len(plays):
+        head.append(f"Cut: {len(outcomes)} of {len(plays)} plays.")
+    return "\n".join([*head, *report([outcomes[play] for play in plays if play in outcomes])])
 
 
 def main() -> int:
@@ -190,21 +206,17 @@ def main() -> int:
         return 0
     plays = [play for kind in options.only or KINDS for play in KINDS[kind](options.share)]
     outcomes: dict[Play, Outcome] = {}
+    begin = time.perf_counter()
     print(HEAD, file=sys.stderr)
     with ProcessPoolExecutor(options.jobs) as pool:
-        for done in as_completed([pool.submit(run, play) for play in plays]):
+        # The longest first, so that no core is left with one at the end.
+        for done in as_completed([pool.submit(run, play) for play in sorted(plays, key=weight, reverse=True)]):
             outcome = done.result()
             outcomes[outcome.play] = outcome
-            print(f"{line(outcome)}  {len(outcomes)}/{len(plays)}", file=sys.stderr, flush=True)
-    head = [
-        "# Verdicts against the truth of simulated fleets",
-        "",
-        f"Measured {time.strftime('%Y-%m-%d')} by tests/bench/bench_truth.py --share {options.share:g} on {machine()}.",
-        "Traces: mooncake conversation and synthetic (full blocks), weka_60, weka_200, miniswe; see tests/fleet.",
-    ]
-    text = "\n".join([*head, *report([outcomes[play] for play in plays])])
-    print(text)
-    options.store.write_text(text + "\n", encoding="utf-8")
+            options.store.write_text(document(plays, outcomes, options.share) + "\n", encoding="utf-8")
+            elapsed = (time.perf_counter() - begin) / 60
+            print(f"{line(outcome)}  {len(outcomes)}/{len(plays)}, {elapsed:.1f} min", file=sys.stderr, flush=True)
+    print(document(plays, outcomes, options.share))
     return 1 if any(outcome.wrong for outcome in outcomes.values()) else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tests.fleet.compare import CONFIG
 from tests.fleet.prompts import Injection
@@ -13,12 +13,31 @@ from tests.fleet.tier import TierSpec
 
 ALL = 1 << 30
 CONVERSATION, SYNTHETIC = "mooncake_conversation_full", "mooncake_synthetic_full"
-TRACES: tuple[tuple[str, int, Literal["pa", "sticky"], int], ...] = (
-    (CONVERSATION, 1500, "pa", 3000),
-    (SYNTHETIC, 1500, "pa", ALL),
-    ("weka_60", 2048, "pa", 3000),
-    ("weka_200", 8192, "sticky", 2000),
-    ("miniswe", 3072, "pa", ALL),
+
+
+class Replayed(NamedTuple):
+    """A trace as it is played with complete evidence: its first requests."""
+
+    trace: str
+    capacity: int
+    routing: Literal["pa", "sticky"]
+    requests: int = ALL
+    injection: Injection = Injection()
+
+    @property
+    def name(self) -> str:
+        """The trace, and whether its requests were changed."""
+        return self.trace if self.injection == Injection() else f"{self.trace}, injected"
+
+
+INJECTED = Injection(edited=0.3, edit_within=0.9, salted=0.3, adapted=0.3)
+TRACES = (
+    Replayed(CONVERSATION, 1500, "pa"),
+    Replayed(SYNTHETIC, 1500, "pa"),
+    Replayed("weka_60", 2048, "pa"),
+    Replayed("weka_200", 8192, "sticky"),
+    Replayed("miniswe", 3072, "pa"),
+    Replayed("miniswe", 3072, "pa", injection=INJECTED),
 )
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
 SKEWS = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0)
@@ -50,16 +69,22 @@ class Play:
 
 
 def complete(share: float) -> Iterator[Play]:
-    """Every trace (the longest to a number of requests) on one, four and sixteen workers, with the engine's own word and without it."""
-    for trace, capacity, routing, count in TRACES:
+    """Every trace on one, four and sixteen workers, with the engine's own word and without it."""
+    for one in TRACES:
         for workers in (1, 4, 16):
             for direct in (True, False):
                 yield Play(
-                    name=f"{trace} x{workers} {'direct' if direct else 'derived'}",
-                    trace=trace,
-                    requests=count,
+                    name=f"{one.name} x{workers} {'direct' if direct else 'derived'}",
+                    trace=one.trace,
+                    requests=one.requests,
                     share=share,
-                    spec=FleetSpec(workers=workers, capacity=capacity, routing=routing, lookup_spans=direct),
+                    spec=FleetSpec(
+                        workers=workers,
+                        capacity=one.capacity,
+                        routing=one.routing,
+                        lookup_spans=direct,
+                        injection=one.injection,
+                    ),
                 )
 
 
@@ -96,6 +121,12 @@ def of_each_kind(share: float) -> Iterator[Play]:
             FleetSpec(workers=2, capacity=20000, routing="sticky", injection=Injection(salted=0.3, adapted=0.3)),
         ),
         "edits": ("weka_60", 1000, FleetSpec(workers=2, capacity=20000, routing="sticky", injection=EDITED)),
+        "tokens, salts and adapters": (
+            "miniswe",
+            ALL,
+            FleetSpec(workers=2, capacity=20000, routing="sticky", injection=Injection(salted=0.3, adapted=0.3)),
+        ),
+        "tokens, edits": ("miniswe", ALL, FleetSpec(workers=2, capacity=20000, routing="sticky", injection=EDITED)),
         "edits, fleet": (SYNTHETIC, 2000, FleetSpec(workers=4, capacity=9000, routing="pa", injection=EDITED)),
     }
     for capacity in (700, 1000, 1500, 2500):
