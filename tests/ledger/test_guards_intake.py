@@ -42,7 +42,11 @@ def told(*batches: KvBatch) -> StreamRecord:
 
 
 def state(one: StreamRecord, key: int, group: int = 0, tier: Tier = Tier.DEVICE) -> Residency:
-    return one.as_of((key,), one.end, tier, group)[0].state
+    # Asked alone it is counted without columns, and behind another with them.
+    behind = one.as_of((key + 1, key), one.end, tier, group)[1].state
+    alone = one.as_of((key,), one.end, tier, group)[0].state
+    assert alone is behind
+    return alone
 
 
 # --- re-announcements ---------------------------------------------------------------------------

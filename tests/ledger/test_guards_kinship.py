@@ -10,7 +10,7 @@ import pytest
 from tests.ledger.batches import DIGESTER, Fields, decode, removed, stored
 from tests.ledger.test_guards_folding import folded, tell
 from tests.ledger.test_numbering import STREAM
-from whymiss.ledger.kinship import SIBLINGS_MAX
+from whymiss.ledger.kinship import BROOD, SIBLINGS_MAX
 from whymiss.ledger.record import StreamRecord
 from whymiss.model import Repeats
 
@@ -104,3 +104,11 @@ def test_extra_keys_say_the_same_of_a_chain_however_it_was_cut_into_events() -> 
     said = [[one.block(key) for key in (1, 2, 3)] for one in (whole, cut)]
     assert said[0] == said[1]
     assert [block is not None and block.extras is not None for block in said[0]] == [True, True, True]
+
+
+def test_of_many_children_none_is_overlooked() -> None:
+    one = told(chain([(1, 1)]), *(chain([(key, key)], 1) for key in range(2, 2 + 2 * BROOD + 1)))
+    everybody = list(range(2, 2 + 2 * BROOD + 1))
+    assert list(one.children(1, one.end)) == everybody
+    assert list(one.children(1, one.end, BROOD + 5)) == everybody[: BROOD + 5]
+    assert list(one.children(1, one.end - 1)) == everybody[:-1]

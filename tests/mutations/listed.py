@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .mutation import Mutation
-from .of_counts import BARRIERS, FOLDING, HISTORY, TALLY
+from .of_counts import BARRIERS, FOLDING, HISTORY, SEGMENTS, SINGLE, TALLY
 from .of_edges import JOIN_GROUPS, JOIN_JOINER, JOIN_PAST
 from .of_facts import FACTS, PROMISES, RECORD, WORKERS
 from .of_fleet_view import ELSEWHERE, VIEW
@@ -24,7 +24,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(*PROMISES, *FACTS, *RECORD, *WORKERS),
     *(*VIEW, *ELSEWHERE, *RECENT, *RELATIVES, *LIKENESS),
     *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET),
-    *(*BARRIERS, *TALLY, *HISTORY, *FOLDING),
+    *(*BARRIERS, *TALLY, *SINGLE, *SEGMENTS, *HISTORY, *FOLDING),
     *(*INTAKE, *STORES, *GROUPS, *KEYS, *COLUMNS),
     *(*KINSHIP, *LINKS, *CHECKPOINT, *WINDOW, *MERGING),
     *(*JOIN_GROUPS, *JOIN_JOINER, *JOIN_PAST, *JOIN_HALVES, *REDACTION),

@@ -83,14 +83,14 @@ STORES = guards(
      "begun = (np.flatnonzero((flags & CONTINUES) == 0) + begin).tolist()",
      "begun = list(range(begin, end))"),
     ("stores-tail-before", "only a tail stored before can be continued",
-     "ends = (hits.rows >= 0) & (hits.ordinals < before[hits.owners])",
-     "ends = hits.rows >= 0"),
-    ("stores-tail-end", "only the end of an event is a tail",
-     "                ends[ends] = _are_tails(part.chains, hits.rows[ends])\n",
+     "        if ordinal >= one.ordinal:\n            continue\n",
      ""),
+    ("stores-tail-end", "only the end of an event is a tail",
+     'if int(part.chains.pieces["flags"][piece]) & TAIL and row + 1 == part.chains.end_of(piece):',
+     "if True:"),
     ("stores-tail-cut", "a piece whose end expired has no tail",
-     "((chains.flags_of(pieces) & TAIL) != 0) & (rows + 1 == ends)",
-     "(rows + 1 == ends)"),
+     "& TAIL and row + 1 == part.chains.end_of(piece):",
+     "& 0xFF and row + 1 == part.chains.end_of(piece):"),
 )
 
 GROUPS = guards(

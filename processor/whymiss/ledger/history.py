@@ -112,18 +112,18 @@ class History:
         yield self.base
         yield from self.segments
 
-    def hits(self, place: Place, probe: Probe, first: int, last: int) -> Hits:
-        """Operations on some blocks with ordinals in ``[first, last)``, grouped by block, in order."""
+    def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
+        """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""
         found: list[Hits] = []
         for _, _, run, part in self._runs_of(place):
             if part.begin >= last:
                 break
-            if part.end <= first or (rows := run.find(probe)) is None:
+            if (rows := run.find(probe)) is None:
                 continue
             hits = part.described(run, rows[0], run.codes[rows[1]].astype(np.int64))
-            if part.end > last or part.begin < first:
-                hits = hits.taking((hits.ordinals < last) & (hits.ordinals >= first))
-            found.append(hits)
+            if part.end > last:
+                hits = hits.taking(hits.ordinals < last)
+            found.append(hits.taking(~hits.reported) if part.chains.reports else hits)
         if not found:
             return NO_HITS
         whole = joined(found)
@@ -137,11 +137,6 @@ class History:
                 (*run.filter.opened, run, part) for part in self.parts() if (run := part.runs.get(place)) is not None
             ]
         return runs
-
-    def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
-        """Operations before ordinal ``last`` that change the number of copies."""
-        hits = self.hits(place, probe, 0, last)
-        return hits.taking(~hits.reported) if hits.reported.any() else hits
 
     def as_of(self, place: Place, probe: Probe, position: int) -> Findings:
         """What the record says of some blocks before event ordinal ``position``."""
@@ -172,10 +167,12 @@ class History:
         operations = self.operations_on(place, key, 0, position)
         if not operations:
             return _NEVER_SEEN
-        found = judge_one(operations, self.barriers.of(place[0]), position)
+        barriers = self.barriers.of(place[0])
+        found = judge_one(operations, barriers, position)
+        at_barrier = int(barriers.ordinals.searchsorted(found.ordinal)) if found.at_barrier else -1
         return Fact(
             state=found.state,
-            at_unix_nanos=self._nanos_at(found.ordinal, place[0], at_barrier=found.at_barrier),
+            at_unix_nanos=self.nanos_at(found.ordinal) if at_barrier < 0 else int(barriers.nanos[at_barrier]),
             removal=found.removal,
             ordinal=found.ordinal,
         )
@@ -254,15 +251,12 @@ class History:
             nanos[new] = self.timeline.nanos_of(ordinals[new])
         return nanos
 
-    def _nanos_at(self, ordinal: int, tier: Tier, *, at_barrier: bool) -> int:
-        """When one event happened, or a barrier of a tier."""
-        if at_barrier:
-            columns = self.barriers.of(tier)
-            return int(columns.nanos[columns.ordinals.searchsorted(ordinal)])
-        if ordinal < self.edge:
-            assert self.base.stamps is not None, "a base keeps its times"
-            return int(self.base.stamps[1][self.base.stamps[0].searchsorted(ordinal)])
-        return self.timeline.nanos_at(ordinal)
+    def nanos_at(self, ordinal: int) -> int:
+        """The same of one event."""
+        if ordinal >= self.edge:
+            return self.timeline.nanos_at(ordinal)
+        assert self.base.stamps is not None, "a base keeps its times"
+        return int(self.base.stamps[1][self.base.stamps[0].searchsorted(ordinal)])
 
     # --- keeping ------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from .chains import (
 )
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Stored
-from .filters import Probe
 from .groups import Groups
 from .history import History, no_chains
 from .links import ROOT, Link, Links, stretches
@@ -244,7 +243,7 @@ class Intake:
         """Whether all of some blocks are surely held by a place before an event."""
         # Cheap for the common case: a session's first store is of something new.
         here = any((column == keys[0]).any() for column in self._keys)
-        if not here and not self._history.hits(place, Probe(keys[:1]), 0, ordinal).owners.size:
+        if not here and not self._history.operations_on(place, int(keys[0]), 0, ordinal):
             return False
         self.cut(ordinal)
         return bool((self._history.lows(place, keys, ordinal) > 0).all())

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from ..model import Store, Tier
-from .chains import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED, Chains
-from .filters import Probe
+from ..model import Store
+from .chains import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
 from .history import History
 from .segments import Segment
-from .sorting import Flags, Integers
 
 
 class _Told(msgspec.Struct, frozen=True, eq=False):
@@ -34,20 +32,17 @@ def stores(history: History, first: int, last: int) -> Sequence[Store]:
     ]
     if not told:
         return []
-    ordinals = np.array([one.ordinal for one in told])
-    nanos = history.nanos_of(ordinals, Tier.DEVICE).tolist()
-    tails = _tails(history, told)
     return [
         Store(
             keys=one.keys,
             start=one.start,
             parent=one.parent,
             position=one.position,
-            unix_nanos=at,
+            unix_nanos=history.nanos_at(one.ordinal),
             reported=one.reported,
-            parent_tail_unix_nanos=tail,
+            parent_tail_unix_nanos=_tail(history, one),
         )
-        for one, at, tail in zip(told, nanos, tails, strict=True)
+        for one in told
     ]
 
 
@@ -74,32 +69,15 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_Told]:
             )
 
 
-def _tails(history: History, told: Sequence[_Told]) -> Sequence[int | None]:
-    """When each parent was last stored as the end of an event, before the event that continues it."""
-    with_parent = [index for index, one in enumerate(told) if one.parent is not None]
-    if not with_parent:
-        return [None] * len(told)
-    wanted = Probe(np.array([told[index].parent for index in with_parent], np.uint64))
-    before = np.array([told[index].ordinal for index in with_parent])
-    latest = np.full(before.size, -1)
-    for part in history.parts():
-        if part.begin >= int(before[-1]):
-            break
-        for place, run in part.runs.items():
-            hits = part.select(place, wanted) if run.chained else None
-            if hits is not None:
-                ends = (hits.rows >= 0) & (hits.ordinals < before[hits.owners])
-                ends[ends] = _are_tails(part.chains, hits.rows[ends])
-                np.maximum.at(latest, hits.owners[ends], hits.ordinals[ends])
-    nanos = history.nanos_of(latest[latest >= 0], Tier.DEVICE).tolist()
-    found: list[int | None] = [None] * len(told)
-    for index, at in zip(np.array(with_parent)[latest >= 0].tolist(), nanos, strict=True):
-        found[index] = at
-    return found
-
-
-def _are_tails(chains: Chains, rows: Integers) -> Flags:
-    pieces = chains.piece_of(rows)
-    ends = np.concatenate((chains.first[1:], np.array([len(chains)], np.uint32)))[pieces]
-    tails: Flags = ((chains.flags_of(pieces) & TAIL) != 0) & (rows + 1 == ends)
-    return tails
+def _tail(history: History, one: _Told) -> int | None:
+    """When a parent was last stored as the end of an event, before the event that continues it."""
+    if one.parent is None:
+        return None
+    for part, row in history.located(one.parent):
+        piece = part.chains.piece_at(row)
+        ordinal = int(part.chains.ordinals[piece])
+        if ordinal >= one.ordinal:
+            continue
+        if int(part.chains.pieces["flags"][piece]) & TAIL and row + 1 == part.chains.end_of(piece):
+            return history.nanos_at(ordinal)
+    return None

@@ -1,0 +1,47 @@
+"""One block is judged by itself as it is among many."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whymiss.ledger.barriers import NO_BARRIERS, BarrierColumns, Effect
+from whymiss.ledger.segments import Hits
+from whymiss.ledger.single import judge_one
+from whymiss.ledger.tally import REMOVALS, STATES, judge, tally
+
+LAST = 40
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[tuple[int, bool]], BarrierColumns, int]:
+    """Operations on one block, barriers between them, and a position after all operations."""
+    kinds = draw(st.lists(st.sampled_from(["store", "remove", "nothing", *Effect]), min_size=1, max_size=LAST))
+    kinds = ["store", *kinds]
+    operations = [(at, kind == "store") for at, kind in enumerate(kinds) if kind in {"store", "remove"}]
+    effects = [(at, kind) for at, kind in enumerate(kinds) if isinstance(kind, Effect)]
+    column = np.array([kind for _, kind in effects], np.int8)
+    barriers = NO_BARRIERS
+    if effects:
+        barriers = BarrierColumns(
+            np.array([at for at, _ in effects]),
+            np.array([at * 10 for at, _ in effects]),
+            column,
+            np.concatenate((np.zeros(1, np.int64), (column == Effect.HOLE).cumsum())),
+        )
+    return operations, barriers, draw(st.integers(operations[-1][0] + 1, LAST + 2))
+
+
+@given(histories())
+def test_one_block_is_judged_as_many_are(drawn: tuple[list[tuple[int, bool]], BarrierColumns, int]) -> None:
+    operations, barriers, position = drawn
+    ordinals, stores = (np.array(column) for column in zip(*operations, strict=True))
+    nothing = np.zeros(ordinals.size, np.int64)
+    hits = Hits(nothing, ordinals, stores, nothing - 1, np.zeros(ordinals.size, np.bool_))
+    expected = judge(tally(hits, barriers, position), hits, barriers)
+    found = judge_one(operations, barriers, position)
+    assert found.state is STATES[expected.states[0]]
+    assert found.removal is (None if expected.removals[0] < 0 else REMOVALS[expected.removals[0]])
+    assert found.ordinal == expected.ordinals[0]
+    assert found.at_barrier == expected.at_barrier[0]
