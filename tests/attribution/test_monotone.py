@@ -7,9 +7,10 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.attribution.known import COMPLETE, HERE, NOW, OTHER, at, but, judged
-from whymiss.attribution import decide
+from tests.attribution.known import COMPLETE, DECLARED, HERE, NOW, OTHER, at, but, judged
+from whymiss.attribution import Policy, decide
 from whymiss.attribution.rows import blocks, tier_failed
+from whymiss.evidence.relatives import decided_by_holders
 from whymiss.model import (
     Cause,
     Fact,
@@ -273,3 +274,22 @@ def test_whole_evidence_is_unknown_only_where_lookups_or_tiers_contradict_it(fac
         # A tier that holds the block and does not say why it did not deliver; a reset within the index's lag.
         allowed = {Reason.LOOKUP_UNSEEN, Reason.AMBIGUOUS_COPIES, Reason.CLOCK_SKEW, Reason.EVIDENCE_LATE}
         assert verdict.reason in allowed
+
+
+@given(
+    whole(),
+    st.lists(st.sampled_from(LOSSES), max_size=4),
+    st.sampled_from(Reason),
+    st.sampled_from([COMPLETE, DECLARED]),
+)
+def test_what_holders_decide_needs_no_siblings(
+    facts: Facts, losses: list[Callable[[Facts], Facts]], gap: Reason, policy: Policy
+) -> None:
+    for lose in losses:
+        facts = lose(facts)
+    if decided_by_holders(facts):
+        nothing = but(
+            facts, siblings=False, extends=False, reconverging=0, tail_gap=Reason.NONE, siblings_gap=Reason.NONE
+        )
+        doubtful = but(nothing, siblings=True, reconverging=2, tail_gap=gap, siblings_gap=gap)
+        assert decide(facts, policy) == decide(nothing, policy) == decide(doubtful, policy)

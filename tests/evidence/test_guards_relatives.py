@@ -32,7 +32,8 @@ def facts(
         setattr(record, name, value)
     view = View(record, OwnRecord(record, LOOKED), recent or lives(), 10)
     asked = Facts(grade=Grade.DIRECT, chain_known=known)
-    return Relatives(record, view).add(asked, ME, reading(*CHAIN, first=first, known=known), CHAIN)
+    relatives, missed = Relatives(record, view), reading(*CHAIN, first=first, known=known)
+    return relatives.add_siblings(relatives.add_twins(asked, ME, missed, CHAIN), ME, missed)
 
 
 # --- what cannot be compared -----------------------------------------------------------------------------

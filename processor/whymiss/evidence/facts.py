@@ -28,7 +28,7 @@ from .promises import PromiseReader, offload_of
 from .reading import Reading, Readings
 from .recent import RecentRequests
 from .record import OwnRecord, matchable_chain
-from .relatives import Relatives
+from .relatives import Relatives, decided_by_holders
 from .view import View
 from .workers import Workers
 
@@ -112,9 +112,13 @@ class FactFinder:
             return msgspec.structs.replace(facts, record_gap=missing)
         facts = self._lost_at(self._record.add(facts, stream, reading, lookup), stream, request)
         chain, _ = matchable_chain(facts, reading)
-        if facts.here is not None and facts.here.state is Residency.NEVER_SEEN:
-            facts = self._relatives.add(facts, stream, reading, chain)
-        return self._settle_offload(self._elsewhere.add(facts, stream, reading, chain), stream)
+        unseen = facts.here is not None and facts.here.state is Residency.NEVER_SEEN
+        if unseen:
+            facts = self._relatives.add_twins(facts, stream, reading, chain)
+        facts = self._elsewhere.add(facts, stream, reading, chain)
+        if unseen and not decided_by_holders(facts):
+            facts = self._relatives.add_siblings(facts, stream, reading)
+        return self._settle_offload(facts, stream)
 
     def _lost_at(self, facts: Facts, stream: StreamId, request: Request) -> Facts:
         here = facts.here

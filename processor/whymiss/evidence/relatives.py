@@ -27,35 +27,33 @@ class Relatives:
         self._ledger = ledger
         self._view = view
 
-    def add(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
-        """The facts with what is known of blocks like the first of ``chain``."""
+    def add_twins(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
+        """The facts with what is known of blocks with the tokens of the first of ``chain``, and of the block itself."""
         key = chain[0]
         block = self._ledger.block(stream, key)
         if block is None or block.prefix is None:
             return msgspec.structs.replace(facts, relatives_gap=self._strange(stream, reading, block))
-        parent = reading.last_hit_key if reading.last_hit_key is not None else block.parent
+        parent = _parent(block, reading)
         if reading.first and (parent is None or self._ledger.block(stream, parent) is None):
             # Its parent was hit, so it had been stored; before the record began.
             return msgspec.structs.replace(facts, relatives_gap=Reason.HISTORY_EXPIRED)
         twins = self._ledger.same_tokens(stream, key, reading.position)
         different = [_kinds_between(block, twin) for twin in twins if _differ(block, twin)]
-        return self._siblings(
-            msgspec.structs.replace(
-                facts,
-                differing_kinds=min(different, key=lambda kinds: (len(kinds), kinds)) if different else None,
-                # One process gives one key to one identity: what differs here was not published.
-                relatives_gap=Reason.AMBIGUOUS_CHAIN if twins and not different else Reason.NONE,
-                same_tokens_leading=(
-                    self._ledger.same_tokens_leading(stream, chain, reading.position) if twins else None
-                ),
-            ),
-            stream,
-            reading,
-            parent if reading.first else None,
+        return msgspec.structs.replace(
+            facts,
+            differing_kinds=min(different, key=lambda kinds: (len(kinds), kinds)) if different else None,
+            # One process gives one key to one identity: what differs here was not published.
+            relatives_gap=Reason.AMBIGUOUS_CHAIN if twins and not different else Reason.NONE,
+            same_tokens_leading=self._ledger.same_tokens_leading(stream, chain, reading.position) if twins else None,
         )
 
-    def _siblings(self, facts: Facts, stream: StreamId, reading: Reading, parent: int | None) -> Facts:
-        """The facts with what the whole view shows of blocks under the same parent, and of what follows them."""
+    def add_siblings(self, facts: Facts, stream: StreamId, reading: Reading) -> Facts:
+        """The facts with what the whole view shows of blocks under the same parent, and of what follows them.
+
+        Every record of the view is read for it, so it is for what ``decided_by_holders`` leaves open.
+        """
+        block = self._ledger.block(stream, reading.chain[0])
+        parent = _parent(block, reading) if reading.first else None
         sights = [self._view.of(stream, other, reading) for other in self._view.others(stream, reading)]
         own = self._has_sibling(stream, reading.position, parent, reading)
         known = own or any(self._has_sibling(sight.stream, sight.before, parent, reading) for sight in sights)
@@ -134,6 +132,19 @@ class Relatives:
             if known == len(tail)
             else self._strange(stream, reading, self._ledger.block(stream, tail[known]))
         )
+
+
+def decided_by_holders(facts: Facts) -> bool:
+    """Whether a row of the table before those about siblings answers: who else holds or held the block, or its twins."""
+    held = bool(facts.holders or facts.holder_gap or facts.lost_elsewhere or facts.record_gap)
+    alike = facts.differing_kinds is not None or bool(facts.relatives_gap)
+    return held or alike or (facts.same_identity and facts.first == 0)
+
+
+def _parent(block: Block | None, reading: Reading) -> int | None:
+    if reading.last_hit_key is not None:
+        return reading.last_hit_key
+    return None if block is None else block.parent
 
 
 def _differ(block: Block, twin: Block) -> bool:
