@@ -123,81 +123,93 @@ class History:
         return max(self.ledger.coverage(stream, 0, 1).begins_unix_nanos for stream in self.ledger.streams())
 
 
-def questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
+@dataclass
+class Verdict:
     """What evidence/ asks about one missed chain, in its order; each makes the facts that a verdict reads."""
-    stream, chain = asked.stream, asked.keys
-    earliest, latest = asked.unix_nanos - NANOS // 10, asked.unix_nanos + NANOS // 10
-    window = round(WINDOW_SECONDS * NANOS)
-    position = ledger.position_at(stream, earliest)
 
-    def reading() -> object:
-        ledger.coverage(stream, earliest, latest)
-        ledger.confirmed_position(stream, earliest)
-        return ledger.stores_between(stream, earliest, latest)
+    ledger: Ledger
+    asked: Asked
+    held: bool = False
+    """Whether another stream held the first block, or lost it: what its siblings are is not asked then."""
 
-    def own() -> object:
+    def __post_init__(self) -> None:
+        self.earliest, self.latest = self.asked.unix_nanos - NANOS // 10, self.asked.unix_nanos + NANOS // 10
+        self.window = round(WINDOW_SECONDS * NANOS)
+
+    def reading(self) -> None:
+        """Which chain it was, and whether a hole touches it."""
+        ledger, stream = self.ledger, self.asked.stream
+        self.position = ledger.position_at(stream, self.earliest)
+        ledger.coverage(stream, self.earliest, self.latest)
+        ledger.confirmed_position(stream, self.earliest)
+        ledger.stores_between(stream, self.earliest, self.latest)
+
+    def own(self) -> None:
+        """What the serving worker's record says of the chain."""
+        ledger, stream = self.ledger, self.asked.stream
         ledger.groups(stream)
         ledger.tiers(stream)
-        ledger.coverage(stream, latest - window, latest)
-        states = ledger.as_of(stream, chain, position)
-        return states[0], states.leading({Residency.RESIDENT}), states.leading(LOST)
+        ledger.coverage(stream, self.latest - self.window, self.latest)
+        states = ledger.as_of(stream, self.asked.keys, self.position)
+        self.unseen = states[0].state is Residency.NEVER_SEEN
+        states.leading({Residency.RESIDENT})
+        states.leading(LOST)
 
-    def siblings() -> object:
-        ledger.block(stream, chain[0])
-        if asked.parent is not None:
-            ledger.block(stream, asked.parent)
-        return ledger.children(stream, asked.parent, position, limit=2)
+    def twins(self) -> None:
+        """The same tokens under other keys, where the block was never seen."""
+        ledger, stream, keys = self.ledger, self.asked.stream, self.asked.keys
+        if not self.unseen:
+            return
+        ledger.block(stream, keys[0])
+        if self.asked.parent is not None:
+            ledger.block(stream, self.asked.parent)
+        if ledger.same_tokens(stream, keys[0], self.position):
+            ledger.same_tokens_leading(stream, keys, self.position)
 
-    def twins() -> object:
-        found = ledger.same_tokens(stream, chain[0], position)
-        return ledger.same_tokens_leading(stream, chain, position) if found else 0
+    def elsewhere(self) -> None:
+        """What every other stream held of the chain."""
+        ledger, asked = self.ledger, self.asked
+        block = ledger.block(asked.stream, asked.keys[0])
+        for other in ledger.view_of(asked.stream):
+            ledger.block_size(other)
+            ledger.tiers(other)
+            before, after = ledger.position_at(other, self.earliest), ledger.position_at(other, self.latest)
+            ledger.clock_offset(other)
+            ledger.confirmed_position(other, self.latest)
+            ledger.coverage(other, self.latest - self.window, self.latest)
+            states = ledger.as_of(other, asked.keys, before)
+            ledger.touched(other, asked.keys[0], before, after)
+            if states[0].state is not Residency.NEVER_SEEN:
+                self.held = True
+                states.leading(LOST)
+            if self.unseen and block is not None and asked.parent is None:
+                ledger.like(other, block, before)
 
-    def reconverges() -> object:
-        if not ledger.siblings(stream, chain[0], asked.parent, position):
-            return 0
-        ledger.tokens_known(stream, chain[1:])
-        return ledger.reconverges(stream, chain, position)
+    def siblings(self) -> None:
+        """Other blocks under the parent, and what of the chain follows them too, on every stream."""
+        ledger, asked = self.ledger, self.asked
+        if not self.unseen or self.held:
+            return
+        if ledger.siblings(asked.stream, asked.keys[0], asked.parent, self.position):
+            ledger.reconverges(asked.stream, asked.keys, self.position)
+            ledger.tokens_known(asked.stream, asked.keys[1:])
+        for other in ledger.view_of(asked.stream):
+            before, after = ledger.position_at(other, self.earliest), ledger.position_at(other, self.latest)
+            ledger.clock_offset(other)
+            ledger.siblings(other, asked.keys[0], asked.parent, before)
+            end = ledger.confirmed_position(other, self.latest) or after
+            if ledger.siblings(other, asked.keys[0], asked.parent, end):
+                ledger.reconverges(asked.stream, asked.keys, end, among=other)
 
-    # What was seen before has no relatives that matter: they are asked about for the others only.
-    unseen = ledger.as_of(stream, chain, position)[0].state is Residency.NEVER_SEEN
-    relatives = {
-        "block, children": siblings,
-        "same_tokens, leading": twins,
-        "tokens_known, reconverges": reconverges,
-    }
-    return {
-        "reading: coverage, stores_between": reading,
-        "as_of of 201 blocks": own,
-        **(relatives if unseen else {}),
-        "every other stream": lambda: elsewhere(ledger, asked, (earliest, latest)),
-    }
-
-
-def elsewhere(ledger: Ledger, asked: Asked, bounds: tuple[int, int]) -> int:
-    """What evidence/ asks about the other streams of the view."""
-    (earliest, latest), chain = bounds, asked.keys
-    held = 0
-    block = ledger.block(asked.stream, chain[0])
-    position = ledger.position_at(asked.stream, earliest)
-    unseen = ledger.as_of(asked.stream, chain, position)[0].state is Residency.NEVER_SEEN
-    for other in ledger.view_of(asked.stream):
-        ledger.block_size(other)
-        ledger.tiers(other)
-        before, after = ledger.position_at(other, earliest), ledger.position_at(other, latest)
-        ledger.coverage(other, latest - round(WINDOW_SECONDS * NANOS), latest)
-        states = ledger.as_of(other, chain, before)
-        ledger.touched(other, chain[0], before, after)
-        ledger.confirmed_position(other, latest)
-        if states[0].state is not Residency.NEVER_SEEN:
-            held += states.leading(LOST)
-        if unseen:
-            end = ledger.confirmed_position(other, latest) or after
-            ledger.children(other, asked.parent, before, limit=2)
-            if ledger.siblings(other, chain[0], asked.parent, end):
-                ledger.reconverges(asked.stream, chain, end, among=other)
-        if unseen and block is not None and asked.parent is None:
-            ledger.like(other, block, before)
-    return held
+    def questions(self) -> dict[str, Callable[[], object]]:
+        """All of them by name."""
+        return {
+            "reading: coverage, stores_between": self.reading,
+            "own record: as_of of 201 blocks": self.own,
+            "twins: block, same_tokens": self.twins,
+            "every other stream: as_of, touched": self.elsewhere,
+            "siblings: children, reconverges": self.siblings,
+        }
 
 
 def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
@@ -213,7 +225,7 @@ def timed(history: History) -> dict[str, Column]:
     found: dict[str, list[float]] = {}
     for asked in history.inside():
         whole = time.thread_time()
-        parts = questions(history.ledger, asked)
+        parts = Verdict(history.ledger, asked).questions()
         for name, ask in parts.items():
             begin = time.thread_time()
             ask()
