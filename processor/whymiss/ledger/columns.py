@@ -32,6 +32,7 @@ from .shapes import (
 )
 
 _GROUPS = range(1 << 16)
+_NO_EVENTS = np.zeros(0, np.int64)
 
 Witness: TypeAlias = Callable[[Keys, int, Keys], None]
 """Sees the tokens of the blocks of one store, how many a block has, and the digests of the blocks."""
@@ -81,12 +82,12 @@ class Columns:
 
     def add(self, index: int, event: WireEvent | Found) -> None:
         """Take one event. Raises ``BadInput``, and is as before, where it cannot be read."""
-        if isinstance(event, WireRemoved):
+        if type(event) is WireStored or type(event) is WireStoredUnread:
+            self._store(index, event, _counted(event.token_ids), 1, described=event.lora_name is not UNSET)
+        elif type(event) is WireRemoved:
             self._remove(index, event)
-        elif isinstance(event, (WireStored, WireStoredUnread)):
-            self._store(index, event, 1, described=event.lora_name is not UNSET)
         elif isinstance(event, Shape):
-            self._store(index, event.wire, event.token_width, described=event.described)
+            self._store(index, event.wire, _counted(event.wire.token_ids), event.token_width, described=event.described)
         elif isinstance(event, WireCleared):
             self._slots.append(Cleared(index=index, tier=place_of(event.medium).tier))
         elif isinstance(event, Lost):
@@ -94,6 +95,10 @@ class Columns:
             self._lost_inside |= index > 0
         else:
             self._unknown += 1
+
+    def add_covered(self, index: int, event: WireStoredUnread, count: int, tokens: Keys | None) -> None:
+        """Take a store whose token ids were read beforehand, or just counted. Raises ``BadInput`` as ``add`` does."""
+        self._store(index, event, (count, tokens), 1, described=event.lora_name is not UNSET)
 
     def add_run(self, run: Run) -> None:
         """Take a run of removals. Raises ``BadInput``, and is as before, where they cannot be read."""
@@ -105,27 +110,33 @@ class Columns:
         assert isinstance(last, _RemovedSlot), "a removal has just been taken"
         last.end += others
 
-    def _store(self, index: int, wire: WireStored | WireStoredUnread, token_width: int, *, described: bool) -> None:
+    def _store(
+        self,
+        index: int,
+        wire: WireStored | WireStoredUnread,
+        counted: tuple[int, list[int] | Keys | None],
+        token_width: int,
+        *,
+        described: bool,
+    ) -> None:
         size = wire.block_size or 0
         if size < 0 or (wire.group_idx or 0) not in _GROUPS:
             raise BadInput("a block size or a group index is out of range")
         parent = None if wire.parent_block_hash is None else key_of(wire.parent_block_hash)
-        tokens = wire.token_ids
-        count = _length(tokens)
+        count, tokens = counted
         first = len(self._keys) >> 3
         blocks = append_keys(bytes(wire.block_hashes), self._keys)
         row = size * token_width
         sparse = size > 0 and count > 0 and count != blocks * row
         own_first = 0
-        aligned = size > 0 and count > 0 and not sparse
-        if aligned and self._digests_tokens and row <= BLOCK_TOKENS_MAX and isinstance(tokens, list):
+        if tokens is None or not count or not size or sparse or row > BLOCK_TOKENS_MAX or not self._digests_tokens:
+            row = 0
+        else:
             try:
                 own_first = self._append_tokens(tokens, row)
             except BadInput:
                 del self._keys[first << 3 :]
                 raise
-        else:
-            row = 0
         try:
             extras = self._extras.read(wire, blocks)
         except BadInput:
@@ -138,12 +149,15 @@ class Columns:
             _StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
         )
 
-    def _append_tokens(self, tokens: list[int], row: int) -> int:
+    def _append_tokens(self, tokens: list[int] | Keys, row: int) -> int:
         column = self._tokens.get(row)
         if column is None:
             column = self._tokens[row] = array("Q")
         first = len(column) // row
-        append_tokens(tokens, column)
+        if isinstance(tokens, list):
+            append_tokens(tokens, column)
+        else:
+            column.frombytes(tokens.tobytes())
         return first
 
     def _remove(self, index: int, wire: WireRemoved) -> None:
@@ -175,7 +189,7 @@ class Columns:
     ) -> KvBatch:
         """The batch of the events taken so far; ``count`` of them were on the wire."""
         keys: Keys = np.frombuffer(self._keys, ">u8").astype(np.uint64)
-        at = np.frombuffer(self._at, np.int64)
+        at = np.frombuffer(self._at, np.int64) if self._at else _NO_EVENTS
         digests = {
             row: self._digester.block_digests(np.frombuffer(column, np.uint64), row, len(column) // row)
             for row, column in self._tokens.items()
@@ -184,11 +198,12 @@ class Columns:
             self._show(self._witness, digests)
         events: list[Event] = []
         for slot in self._slots:
-            if isinstance(slot, _RemovedSlot):
-                events.append(_removed(slot, keys, at))
-            elif isinstance(slot, _StoredSlot):
+            if type(slot) is _StoredSlot:
                 events.append(_stored(slot, keys, digests))
+            elif type(slot) is _RemovedSlot:
+                events.append(_removed(slot, keys, at))
             else:
+                assert type(slot) is Cleared, "no other slot is made"
                 events.append(slot)
         return KvBatch(
             unix_nanos=unix_nanos,
@@ -212,11 +227,12 @@ class Columns:
                 witness(columns[row][first * row : last * row], row, digests[row][first:last])
 
 
-def _length(tokens: list[int] | Raw | None) -> int:
-    if isinstance(tokens, list):
-        return len(tokens)
+def _counted(tokens: list[int] | Raw | None) -> tuple[int, list[int] | None]:
+    """How many token ids an event has, and they themselves where they are read."""
+    if type(tokens) is list:
+        return len(tokens), tokens
     encoded = NIL if tokens is None else bytes(tokens)
-    return 0 if encoded == NIL else array_header(encoded)[0]
+    return (0 if encoded == NIL else array_header(encoded)[0]), None
 
 
 def _same_place(one: WireRemoved, other: WireRemoved) -> bool:

@@ -9,6 +9,7 @@ looked at on its own, so that a bad one loses itself and not the batch.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -31,6 +32,7 @@ from .shapes import (
     WireStoredUnread,
     read_event,
 )
+from .tokens import COVERED_FROM, READ_FROM, Covered, cover_tokens, covered_by, read_tokens
 
 _MILLISECONDS_FROM = 1e11
 # What an int64 of nanoseconds holds: the year 2262.
@@ -56,7 +58,12 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, wit
 
     Raises ``BadInput`` where the payload as a whole is not a batch of events.
     """
-    if not _mostly_removals(payload):
+    if len(payload) >= (READ_FROM if tokens else COVERED_FROM):
+        covered = cover_tokens(payload)
+        found = None if covered is None else _of_covered(payload, covered, digester, tokens=tokens, witness=witness)
+        if found is not None:
+            return found
+    if not _mostly_removals(payload, len(payload)):
         batch: WireBatch | WireBatchUnread
         try:
             batch = _batch.decode(payload) if tokens else _batch_unread.decode(payload)
@@ -67,7 +74,7 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, wit
     return _one_by_one(payload, digester, tokens=tokens, witness=witness)
 
 
-def _mostly_removals(payload: bytes) -> bool:
+def _mostly_removals(payload: bytes, size: int) -> bool:
     # Guessed from the bytes an event in [float, [event, ...], ...]: a removal takes 60 to 90, a store
     # of one block 250 and more. A wrong guess costs time only.
     if len(payload) < _REMOVALS_FROM * 40 or payload[1] != 0xCB:
@@ -76,7 +83,7 @@ def _mostly_removals(payload: bytes) -> bool:
         count, _ = array_header(payload[10:15])
     except BadInput:
         return False
-    return count >= _REMOVALS_FROM and len(payload) < count * 160
+    return count >= _REMOVALS_FROM and size < count * 160
 
 
 def _of_usual_shape(batch: WireBatch | WireBatchUnread, columns: Columns) -> KvBatch:
@@ -86,6 +93,52 @@ def _of_usual_shape(batch: WireBatch | WireBatchUnread, columns: Columns) -> KvB
         except BadInput:
             columns.bad_events += 1
     return columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
+
+
+def _of_covered(
+    payload: bytes, covered: Covered, digester: Digester, *, tokens: bool, witness: Witness | None
+) -> KvBatch | None:
+    """The same of a batch whose token ids are covered; ``None`` where they or the events are not as usual."""
+    column = read_tokens(payload, covered.spans) if tokens else None
+    if tokens and column is None:
+        return None
+    columns = Columns(digester, tokens=tokens, witness=witness)
+    spans = iter(covered.spans)
+    span, row = next(spans, None), 0
+    try:
+        batch, parts = _parts_of(payload, covered)
+        for index, part in parts:
+            if type(part) is WireStoredUnread:
+                count = covered_by(bytes(part.token_ids), span)
+                if count:
+                    span = next(spans, None)
+                columns.add_covered(index, part, count, None if column is None else column[row : row + count])
+                row += count
+            elif isinstance(part, Run):
+                columns.add_run(part)
+            else:
+                columns.add(index, part)
+    except (*DECODE_ERRORS, BadInput):
+        return None
+    return None if span is not None else columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
+
+
+def _parts_of(
+    payload: bytes, covered: Covered
+) -> tuple[WireBatchUnread | WireBatchCut, Iterable[tuple[int, WireEvent | Run]]]:
+    if not _mostly_removals(payload, covered.uncovered_bytes):
+        batch = _batch_unread.decode(covered.payload)
+        return batch, enumerate(batch.events)
+    cut = _batch_cut.decode(covered.payload)
+    return cut, _parts_of_cut(cut.events)
+
+
+def _parts_of_cut(events: Sequence[Raw]) -> Iterator[tuple[int, WireEvent | Run]]:
+    for part in split_runs(events, _event_unread.decode):
+        if isinstance(part, Run):
+            yield part.index, part
+        else:
+            yield from enumerate(map(_event_unread.decode, part.events), part.index)
 
 
 def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Witness | None) -> KvBatch:

@@ -34,12 +34,15 @@ class ExtrasReader:
 
         Raises ``BadInput`` where the event does not say one thing for each block.
         """
+        listed = bytes(wire.extra_keys)
+        none = _all_nil(listed, blocks)
+        if none and wire.cache_salt is NOTHING and wire.additional_salt is NOTHING:
+            return None
         extras: list[tuple[ExtraKey, ...]] | None = None
         beside: tuple[ExtraKey, ...] = ()
-        listed = NIL if wire.extra_keys is NOTHING else bytes(wire.extra_keys)
         if listed == NIL:
             beside = self._adapter(wire)
-        elif not _all_nil(listed, blocks):
+        elif not none:
             extras = self._listed(listed, wire.lora_name or None, blocks)
         for salt in (wire.cache_salt, wire.additional_salt):
             if salt is not NOTHING and (plain := read_anything(salt)):

@@ -109,17 +109,21 @@ def append_keys(encoded: bytes, column: bytearray) -> int:
     size = len(encoded) - head
     # Integers of 64 bits and strings of 32 bytes take the same room wherever they stand: an array of
     # them is a table whose column of keys can be cut out without a Python object a block.
-    if size == 9 * count and not encoded[head::9].translate(None, _INTEGER_MARKERS):
+    if size == 9 * count and _all_integers(encoded[head::9], count):
         column += np.ndarray(count, _KEY, encoded, head + 1, 9).tobytes()
-    elif size == 34 * count and _all_digests(encoded, head):
+    elif size == 34 * count and _all_digests(encoded, head, count):
         column += np.ndarray(count, _KEY, encoded, head + 26, 34).tobytes()
     else:
         column += _keys_one_by_one(encoded)
     return count
 
 
-def _all_digests(encoded: bytes, head: int) -> bool:
-    return not (encoded[head::34].translate(None, b"\xc4") or encoded[head + 1 :: 34].translate(None, b"\x20"))
+def _all_integers(markers: bytes, count: int) -> bool:
+    return markers.count(b"\xcf") == count or not markers.translate(None, _INTEGER_MARKERS)
+
+
+def _all_digests(encoded: bytes, head: int, count: int) -> bool:
+    return encoded[head::34].count(b"\xc4") == count == encoded[head + 1 :: 34].count(b"\x20")
 
 
 def _keys_one_by_one(encoded: bytes) -> bytes:

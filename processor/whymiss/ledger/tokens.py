@@ -1,0 +1,178 @@
+"""Token ids read out of a large batch without an object for each.
+
+Most bytes of a store are its token ids, whole numbers of one, two, three or five bytes each. A decoder goes through
+them one by one and guesses the next one's width wrongly half of the time. So they are covered up first, by a
+header that says "so many bytes": then the events are decoded in no time, and what was covered is read as a
+column. Every marker of a wider number covers the bytes after it; what nothing covers begins a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput
+from .events import Keys
+from .keys import array_header
+from .sorting import Flags
+
+COVERED_FROM = 1 << 10
+"""Bytes of a batch from which its token ids are covered, if nobody wants them."""
+
+READ_FROM = 1 << 13
+"""Bytes of a batch from which they are read as a column: below, the calls take longer than what they save."""
+
+_NAME, _NEXT = b"\xa9token_ids", b"\xaablock_size"
+"""The field, and the one that follows it wherever msgspec wrote vLLM's or SGLang's struct."""
+
+_COVER = b"\xc6"
+_COVER_BYTES = 5
+_WIDEST = 5
+"""Bytes of a number of 32 bits."""
+
+_NO_ARRAYS = (b"\x90", b"\xc0")
+_ROOM = b"\0" * 4
+"""Before the first number, so that all are read as the last four bytes of themselves."""
+
+_FIRST_MARKER = np.uint8(0xCC)
+_ONE, _TWO, _THREE, _HIGHEST = (np.uint8(number) for number in (1, 2, 3, 0x80))
+_WORD = np.dtype(">u4")
+_OF_WIDTH = np.array([0xFF, 0xFF, 0xFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF], np.uint32)
+_ROUNDS_MAX = 64
+"""Rounds in which false markers are told from true ones; where bytes are random, it takes four or five."""
+
+
+class Span(NamedTuple):
+    """Where an event's token ids stand in a payload: ``numbers`` of them in ``[begin, end)``, their header from ``at`` on."""
+
+    numbers: int
+    at: int
+    begin: int
+    end: int
+
+
+class Covered(NamedTuple):
+    """A batch whose token ids are covered."""
+
+    payload: bytearray
+    spans: list[Span]
+    """Of each event that has any, in order."""
+
+    @property
+    def uncovered_bytes(self) -> int:
+        """Bytes of all that is not covered."""
+        return len(self.payload) - sum(span.end - span.begin for span in self.spans)
+
+
+def cover_tokens(payload: bytes) -> Covered | None:
+    """Cover the token ids of all events; ``None`` where they are not found."""
+    spans: list[Span] = []
+    covered = bytearray(payload)
+    end = apart = 0
+    while True:
+        # Events of one batch are often alike: the next name stands as far behind as the last one did.
+        at = end + apart
+        if not apart or not payload.startswith(_NAME, at):
+            at = payload.find(_NAME, end)
+            if at < 0:
+                return Covered(covered, spans) if spans else None
+        apart = at - end
+        at += len(_NAME)
+        try:
+            count, head = (0, 1) if payload[at : at + 1] in _NO_ARRAYS else array_header(payload[at : at + 5])
+        except BadInput:
+            return None
+        begin = at + head
+        end = payload.find(_NEXT, begin + count)
+        if end < at + (_COVER_BYTES if count else 0) or end - begin > count * _WIDEST:
+            return None
+        if count:
+            spans.append(Span(count, at, begin, end))
+            covered[at : at + _COVER_BYTES] = _COVER + (end - at - _COVER_BYTES).to_bytes(4, "big")
+
+
+def covered_by(field: bytes, span: Span | None) -> int:
+    """How many token ids an event's field covers, if it is the cover of a span; raises ``BadInput`` where it is not.
+
+    A field that is empty covers none.
+    """
+    if field in _NO_ARRAYS:
+        return 0
+    if span is None or field[:1] != _COVER or len(field) != span.end - span.at:
+        raise BadInput("token ids are not where they seemed to be")
+    return span.numbers
+
+
+def read_tokens(payload: bytes, spans: Sequence[Span]) -> Keys | None:
+    """The token ids of all events, one after the other.
+
+    ``None`` where one of them is anything else than a number that msgpack keeps in 32 bits, without a sign.
+    """
+    encoded = b"".join([_ROOM, *[payload[span.begin : span.end] for span in spans]])
+    size = len(encoded) - len(_ROOM)
+    starts = _starts(np.frombuffer(encoded, np.uint8, size, len(_ROOM)))
+    if starts is None or not _begin_together(starts, spans):
+        return None
+    # Where a number ends is before the next one's start.
+    ends = _rows(starts >> 1 | 1 << (size - 1), size)
+    words = np.ndarray(size, _WORD, encoded, 1, 1).take(ends).byteswap(inplace=True).view(np.uint32)
+    ends[1:] -= ends[:-1].copy()
+    ends[0] += 1
+    words &= _OF_WIDTH.take(ends, mode="clip")
+    return words.astype(np.uint64)
+
+
+def _begin_together(starts: int, spans: Sequence[Span]) -> bool:
+    """Whether each event has as many numbers as it says."""
+    for span in spans:
+        size = span.end - span.begin
+        own = starts & ((1 << size) - 1)
+        if not own & 1 or own.bit_count() != span.numbers:
+            return False
+        starts >>= size
+    return True
+
+
+def _starts(column: npt.NDArray[np.uint8]) -> int | None:
+    """The bytes that begin a number, as bits; ``None`` where that cannot be told.
+
+    A true marker covers the bytes of its number; one that is covered by a true marker is false. Those that no other
+    covers are true.
+    """
+    over = column - _FIRST_MARKER
+    marks, wide, widest = _bits(over < _THREE), _bits(over == _ONE), _bits(over == _TWO)
+    wide |= widest
+    for _ in range(_ROUNDS_MAX):
+        inside = _covering(marks, wide, widest)
+        doubts = marks & inside
+        if not doubts:
+            break
+        true = marks ^ doubts
+        marks &= ~_covering(true, wide, widest)
+    else:
+        return None
+    # What begins a number is a marker, or a number below 128 itself.
+    if _bits(column & _HIGHEST) & ~(inside | marks) or inside >> column.size:
+        return None
+    return inside ^ ((1 << column.size) - 1)
+
+
+def _covering(marks: int, wide: int, widest: int) -> int:
+    """The bytes that markers cover: those of one byte, of two, and of four."""
+    wide &= marks
+    widest &= marks
+    return marks << 1 | wide << 2 | widest << 3 | widest << 4
+
+
+def _bits(flags: npt.NDArray[np.uint8] | Flags) -> int:
+    """A number with a bit a row, so that rows are shifted and compared in no time."""
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+
+def _rows(bits: int, size: int) -> npt.NDArray[np.intp]:
+    """The rows whose bits are set."""
+    packed = np.frombuffer(bits.to_bytes(size + 7 >> 3, "little"), np.uint8)
+    return np.unpackbits(packed, bitorder="little").view(np.bool_).nonzero()[0]

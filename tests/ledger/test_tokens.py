@@ -1,0 +1,157 @@
+"""Token ids that are read as a column are those that are read one by one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ledger.batches import CLEARED, DIGESTER, Plain, payload, plain, removed, stored
+from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.events import Keys, Removed
+from whymiss.ledger.tokens import READ_FROM, Span, cover_tokens, read_tokens
+
+encode = msgspec.msgpack.encode
+
+MARKERS = [0xCC, 0xCD, 0xCE]
+"""The bytes that begin wider numbers, which are bytes of other numbers as well."""
+
+marked_bytes = st.lists(st.sampled_from([*MARKERS, 0x00, 0x01, 0x7F, 0x80, 0xCF, 0xFF]), min_size=4, max_size=4)
+token_ids = (
+    st.integers(0, 200)
+    | st.integers(0, 160_000)
+    | st.integers(0, (1 << 32) - 1)
+    | marked_bytes.map(bytes).flatmap(
+        lambda four: st.sampled_from([int.from_bytes(four[:width], "big") for width in (1, 2, 4)])
+    )
+)
+
+
+def span_of(elements: bytes, count: int, begin: int = 0) -> Span:
+    return Span(count, begin, begin, begin + len(elements))
+
+
+def elements_of(tokens: list[int]) -> bytes:
+    return b"".join(map(encode, tokens))
+
+
+def large(*events: object) -> list[object]:
+    """Events of a batch that is large enough by its first one."""
+    wide = 100_000
+    return [stored([1 << 40], list(range(wide, wide + READ_FROM // 4)), block_size=READ_FROM // 4), *events]
+
+
+def alone(events: list[object], *, tokens: bool) -> tuple[Plain, int, int]:
+    """What the events say that are each decoded in a batch of its own, and how many are bad and unknown."""
+    rows: Plain = []
+    bad = unknown = 0
+    for index, event in enumerate(events):
+        batch = decode_batch(payload(event), DIGESTER, tokens=tokens)
+        rows.extend((kind, index, *rest) for kind, _, *rest in plain(batch))
+        bad += batch.bad_events
+        unknown += batch.unknown_events
+    return rows, bad, unknown
+
+
+def together(events: list[object], *, tokens: bool) -> tuple[Plain, int, int]:
+    batch = decode_batch(payload(*events), DIGESTER, tokens=tokens)
+    assert batch.count == len(events)
+    return plain(batch), batch.bad_events, batch.unknown_events
+
+
+@given(st.lists(st.lists(token_ids, min_size=1, max_size=40), min_size=1, max_size=5))
+def test_token_ids_of_all_widths_are_read_as_they_were_written(events: list[list[int]]) -> None:
+    parts = [elements_of(tokens) for tokens in events]
+    spans, at = [], 0
+    for tokens, part in zip(events, parts, strict=True):
+        spans.append(span_of(part, len(tokens), at))
+        at += len(part)
+    found = read_tokens(b"".join(parts), spans)
+    assert found is not None
+    assert found.tolist() == [token for tokens in events for token in tokens]
+
+
+@given(
+    st.lists(st.sampled_from([*MARKERS, 0x00, 0x01, 0x7F, 0x80, 0xC0, 0xCF, 0xD1, 0xE0, 0xFF]), min_size=1, max_size=24)
+)
+def test_what_is_read_is_what_a_decoder_reads(content: list[int]) -> None:
+    encoded = bytes(content)
+    for count in range(1, len(encoded) + 1):
+        found = read_tokens(encoded, [span_of(encoded, count)])
+        if found is not None:
+            assert found.tolist() == msgspec.msgpack.decode(b"\xdc" + count.to_bytes(2, "big") + encoded)
+
+
+stores = st.builds(
+    lambda hashes, tokens, size, fields: stored(hashes, tokens, block_size=size) | fields,
+    st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=4),
+    st.lists(token_ids, max_size=8),
+    st.integers(0, 4),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "parent_block_hash": st.integers(1, 9),
+            "extra_keys": st.just([["salt"]]),
+            "medium": st.sampled_from(["GPU", "CPU", None]),
+            "group_idx": st.integers(0, 2),
+        },
+    ),
+)
+odd_stores = st.builds(
+    lambda tokens: stored([5], tokens, block_size=1),
+    st.lists(token_ids | st.sampled_from([-1, 1 << 40, "7", None, 1.5, [7, 8], True, b"\xaablock_size"]), max_size=8)
+    | st.sampled_from([None, ..., "7", 7, {}]),
+)
+others = st.sampled_from([removed(3), removed(4, 5), removed(3, group_idx=1), CLEARED, {"type": "Other"}, 7])
+
+
+@given(st.lists(stores | others, max_size=12), st.booleans())
+def test_a_large_batch_says_what_its_events_say_alone(events: list[object], tokens: bool) -> None:
+    every = large(*events)
+    assert together(every, tokens=tokens) == alone(every, tokens=tokens)
+
+
+@given(st.lists(stores | odd_stores | others, max_size=8), st.booleans())
+def test_so_it_does_where_some_of_them_are_odd(events: list[object], tokens: bool) -> None:
+    every = large(*events)
+    assert together(every, tokens=tokens) == alone(every, tokens=tokens)
+
+
+@given(st.lists(stores, max_size=3), st.integers(8, 70), st.booleans())
+def test_removals_among_large_stores_stay_runs(events: list[object], count: int, tokens: bool) -> None:
+    every = large(*[removed(key) for key in range(count)], *events, *[removed(key) for key in range(count)])
+    assert together(every, tokens=tokens) == alone(every, tokens=tokens)
+    batch = decode_batch(payload(*every), DIGESTER, tokens=tokens)
+    assert sum(isinstance(event, Removed) for event in batch.events) == (2 if events else 1)
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize("padding", [b"", b"\x00" * 6])
+def test_a_hash_that_looks_like_token_ids_stays_a_hash(padding: bytes, tokens: bool) -> None:
+    looking = b"\xa9token_ids\x94\x01\x02\x03\x04\xaablock_size"
+    looking = padding + looking if padding else looking + b"\x00" * 6
+    every = large(stored([b"\x01" * 32, looking], [1, 2, 3, 4]), stored([looking], [5, 6]))
+    assert together(every, tokens=tokens) == alone(every, tokens=tokens)
+
+
+def test_a_witness_sees_the_token_ids_of_a_large_batch() -> None:
+    seen: list[tuple[list[int], int]] = []
+
+    def witness(tokens: Keys, row: int, own: Keys) -> None:
+        assert own.tolist() == DIGESTER.block_digests(tokens, row, len(tokens) // row).tolist()
+        seen.append((tokens.tolist(), row))
+
+    every = large(stored([1, 2], [7, 300, 70_000, 8]), stored([3], [1 << 31, 0]))
+    decode_batch(payload(*every), DIGESTER, witness=witness)
+    assert seen[1:] == [([7, 300, 70_000, 8], 2), ([1 << 31, 0], 2)]
+
+
+def test_token_ids_of_large_batches_are_read_as_a_column() -> None:
+    encoded = payload(*large(stored([1, 2], [7, 300, 70_000, 8])))
+    covered = cover_tokens(encoded)
+    assert covered is not None
+    assert [span.numbers for span in covered.spans] == [READ_FROM // 4, 4]
+    found = read_tokens(encoded, covered.spans)
+    assert found is not None
+    assert found.tolist()[-4:] == [7, 300, 70_000, 8]
