@@ -149,9 +149,15 @@ def test_a_witness_sees_the_token_ids_of_a_large_batch() -> None:
 
 def test_token_ids_of_large_batches_are_read_as_a_column() -> None:
     encoded = payload(*large(stored([1, 2], [7, 300, 70_000, 8])))
-    covered = cover_tokens(encoded)
+    covered = cover_tokens(encoded, 2)
     assert covered is not None
     assert [span.numbers for span in covered.spans] == [READ_FROM // 4, 4]
     found = read_tokens(encoded, covered.spans)
     assert found is not None
     assert found.tolist()[-4:] == [7, 300, 70_000, 8]
+
+
+def test_token_ids_of_many_small_events_are_not_covered() -> None:
+    small = [stored([key], [key] * 16, block_size=16) for key in range(100)]
+    assert cover_tokens(payload(*small), 100) is None
+    assert cover_tokens(payload(*large(*small)), 101) is not None

@@ -59,7 +59,7 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, wit
     Raises ``BadInput`` where the payload as a whole is not a batch of events.
     """
     if len(payload) >= (READ_FROM if tokens else COVERED_FROM):
-        covered = cover_tokens(payload)
+        covered = cover_tokens(payload, _event_count(payload))
         found = None if covered is None else _of_covered(payload, covered, digester, tokens=tokens, witness=witness)
         if found is not None:
             return found
@@ -74,15 +74,20 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, wit
     return _one_by_one(payload, digester, tokens=tokens, witness=witness)
 
 
-def _mostly_removals(payload: bytes, size: int) -> bool:
-    # Guessed from the bytes an event in [float, [event, ...], ...]: a removal takes 60 to 90, a store
-    # of one block 250 and more. A wrong guess costs time only.
-    if len(payload) < _REMOVALS_FROM * 40 or payload[1] != 0xCB:
-        return False
+def _event_count(payload: bytes) -> int:
+    """Events of [float, [event, ...], ...]; 0 for a batch of another form."""
+    if len(payload) < 15 or payload[1] != 0xCB:
+        return 0
     try:
-        count, _ = array_header(payload[10:15])
+        return array_header(payload[10:15])[0]
     except BadInput:
-        return False
+        return 0
+
+
+def _mostly_removals(payload: bytes, size: int) -> bool:
+    # Guessed from the bytes an event: a removal takes 60 to 90, a store of one block 250 and more. A wrong
+    # guess costs time only.
+    count = _event_count(payload)
     return count >= _REMOVALS_FROM and size < count * 160
 
 

@@ -9,21 +9,23 @@ column. Every marker of a wider number covers the bytes after it; what nothing c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput
 from .events import Keys
 from .keys import array_header
-from .sorting import Flags
 
 COVERED_FROM = 1 << 10
 """Bytes of a batch from which its token ids are covered, if nobody wants them."""
 
-READ_FROM = 1 << 13
+READ_FROM = 3 << 12
 """Bytes of a batch from which they are read as a column: below, the calls take longer than what they save."""
+
+FEW_TOKENS, FEW_BYTES = 1 << 9, 1 << 11
+"""A first event with fewer token ids in a batch of so few bytes an event: covering each would take longer, too."""
 
 _NAME, _NEXT = b"\xa9token_ids", b"\xaablock_size"
 """The field, and the one that follows it wherever msgspec wrote vLLM's or SGLang's struct."""
@@ -37,15 +39,17 @@ _NO_ARRAYS = (b"\x90", b"\xc0")
 _ROOM = b"\0" * 4
 """Before the first number, so that all are read as the last four bytes of themselves."""
 
-_FIRST_MARKER = np.uint8(0xCC)
-_ONE, _TWO, _THREE, _HIGHEST = (np.uint8(number) for number in (1, 2, 3, 0x80))
+_MARKERS = np.array([[0xCC], [0xCD], [0xCE]], np.uint8)
+"""Of numbers of one, two and four bytes."""
+
+_SMALL_MAX = np.uint8(0x7F)
 _WORD = np.dtype(">u4")
 _OF_WIDTH = np.array([0xFF, 0xFF, 0xFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF], np.uint32)
 _ROUNDS_MAX = 64
 """Rounds in which false markers are told from true ones; where bytes are random, it takes four or five."""
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """Where an event's token ids stand in a payload: ``numbers`` of them in ``[begin, end)``, their header from ``at`` on."""
 
     numbers: int
@@ -54,7 +58,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Covered(NamedTuple):
+class Covered(msgspec.Struct, frozen=True):
     """A batch whose token ids are covered."""
 
     payload: bytearray
@@ -67,8 +71,8 @@ class Covered(NamedTuple):
         return len(self.payload) - sum(span.end - span.begin for span in self.spans)
 
 
-def cover_tokens(payload: bytes) -> Covered | None:
-    """Cover the token ids of all events; ``None`` where they are not found."""
+def cover_tokens(payload: bytes, events: int) -> Covered | None:
+    """Cover the token ids of all of so many events; ``None`` where they are not found, or not worth while."""
     spans: list[Span] = []
     covered = bytearray(payload)
     end = apart = 0
@@ -84,6 +88,8 @@ def cover_tokens(payload: bytes) -> Covered | None:
         try:
             count, head = (0, 1) if payload[at : at + 1] in _NO_ARRAYS else array_header(payload[at : at + 5])
         except BadInput:
+            return None
+        if count < FEW_TOKENS and not spans and len(payload) < events * FEW_BYTES:
             return None
         begin = at + head
         end = payload.find(_NEXT, begin + count)
@@ -142,22 +148,30 @@ def _starts(column: npt.NDArray[np.uint8]) -> int | None:
     A true marker covers the bytes of its number; one that is covered by a true marker is false. Those that no other
     covers are true.
     """
-    over = column - _FIRST_MARKER
-    marks, wide, widest = _bits(over < _THREE), _bits(over == _ONE), _bits(over == _TWO)
+    size = column.size
+    flags = np.empty((4, size), np.bool_)
+    np.equal(column, _MARKERS, out=flags[:3])
+    np.greater(column, _SMALL_MAX, out=flags[3])
+    # As numbers with a bit a row they are shifted and compared in no time.
+    packed = np.packbits(flags, axis=1, bitorder="little").tobytes()
+    width = size + 7 >> 3
+    narrow, wide, widest, high = (
+        int.from_bytes(packed[begin : begin + width], "little") for begin in range(0, 4 * width, width)
+    )
     wide |= widest
+    marks = wide | narrow
     for _ in range(_ROUNDS_MAX):
         inside = _covering(marks, wide, widest)
         doubts = marks & inside
         if not doubts:
             break
-        true = marks ^ doubts
-        marks &= ~_covering(true, wide, widest)
+        marks &= ~_covering(marks ^ doubts, wide, widest)
     else:
         return None
     # What begins a number is a marker, or a number below 128 itself.
-    if _bits(column & _HIGHEST) & ~(inside | marks) or inside >> column.size:
+    if high & ~(inside | marks) or inside >> size:
         return None
-    return inside ^ ((1 << column.size) - 1)
+    return inside ^ ((1 << size) - 1)
 
 
 def _covering(marks: int, wide: int, widest: int) -> int:
@@ -165,11 +179,6 @@ def _covering(marks: int, wide: int, widest: int) -> int:
     wide &= marks
     widest &= marks
     return marks << 1 | wide << 2 | widest << 3 | widest << 4
-
-
-def _bits(flags: npt.NDArray[np.uint8] | Flags) -> int:
-    """A number with a bit a row, so that rows are shifted and compared in no time."""
-    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def _rows(bits: int, size: int) -> npt.NDArray[np.intp]:
