@@ -1,7 +1,7 @@
 """How often a verdict is the truth: simulated fleets over the public traces, through the whole service.
 
     python tests/bench/bench_truth.py                 # a tenth of each trace: minutes
-    python tests/bench/bench_truth.py --share 1       # all of it: hours on one core
+    python tests/bench/bench_truth.py --share 1       # all of it: about an hour on two cores
     python tests/bench/bench_truth.py --only faulty
 
 Three figures and never one: accuracy among named causes, coverage (share that is not ``unknown``), and how
