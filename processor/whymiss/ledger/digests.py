@@ -76,17 +76,21 @@ class Digester:
         ``depth`` the depth of the first one and ``parent`` the prefix digest of the block before it:
         0 for a chain that starts at depth 0.
         """
-        begin = depth % _DEPTH_MAX
-        end = begin + own.size
-        if end > self._of_depth.size:
-            self._of_depth = self._draw(b"depths", 1 << (end - 1).bit_length())
-        prefixes: Keys = own * self._of_depth[begin:end]
+        prefixes: Keys = own * self.depth_multipliers(depth, own.size)
         # Most events are short: a sum that begins with the parent is one call less than adding it to each.
         if own.size:
             prefixes[0] = (prefixes.item(0) + parent) & _MASK
         if own.size > 1:
             np.add.accumulate(prefixes, out=prefixes)
         return prefixes
+
+    def depth_multipliers(self, depth: int, count: int) -> Keys:
+        """What the own digests of consecutive blocks are multiplied with, the first of them at a depth."""
+        begin = depth % _DEPTH_MAX
+        end = begin + count
+        if end > self._of_depth.size:
+            self._of_depth = self._draw(b"depths", 1 << (end - 1).bit_length())
+        return self._of_depth[begin:end]
 
     def extra_digest(self, kind: str, value: bytes) -> int:
         """Digest of one extra key's value."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from .chains import HAS_EXTRAS, HAS_PREFIX, PLACED, Chains
 from .digests import Digester
-from .events import ExtraKey, Keys
+from .events import ExtraKey
 from .history import History
 
 REMEMBERED = 4096
@@ -26,7 +26,7 @@ _MASK = (1 << 64) - 1
 _CHANGE = 0x9E3779B97F4A7C15
 
 
-class Link(msgspec.Struct, frozen=True, gc=False):
+class Link(msgspec.Struct, gc=False):
     """One block as its children see it. Digests are ``None`` where they are not known."""
 
     depth: int
@@ -49,6 +49,7 @@ class Links:
         self._history = history
         self._digester = digester
         self._remembered: dict[int, Link] = {}
+        self._older: dict[int, Link] = {}
         self.kinds: list[tuple[str, ...]] = [()]
         self.adapters: dict[int, str] = {}
         """The adapter that is among a block's own extra keys, by their digest. Not in a checkpoint: it is learned again."""
@@ -56,16 +57,18 @@ class Links:
     def forget(self) -> None:
         """Blocks may have left the history."""
         self._remembered.clear()
+        self._older.clear()
 
     def remember(self, key: int, link: Link) -> None:
         """Note a block that is likely to be continued."""
+        # By generations: the oldest entry of a dictionary is behind all that were deleted.
+        if len(self._remembered) >= REMEMBERED // 2:
+            self._older, self._remembered = self._remembered, {}
         self._remembered[key] = link
-        if len(self._remembered) > REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
 
     def remembered(self, key: int) -> Link | None:
         """A block that was noted."""
-        return self._remembered.get(key)
+        return self._remembered.get(key) or self._older.get(key)
 
     def of(self, key: int) -> Link | None:
         """The link of a block in the history; ``None`` where its place in a chain is not known."""
@@ -75,11 +78,6 @@ class Links:
         link = link_of(*located)
         self.remember(key, link)
         return link
-
-    def prefixes(self, own: Keys, above: Link) -> Keys:
-        """Prefix digests of blocks under a link."""
-        assert above.prefix is not None, "digests continue where they are known"
-        return self._digester.prefix_digests(own, above.prefix, above.depth + 1)
 
     def carrying(
         self, above: Link, depth: int, extras: tuple[ExtraKey, ...], adapter: str | None, *, described: bool

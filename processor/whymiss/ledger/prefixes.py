@@ -1,0 +1,63 @@
+"""The prefix digests of the blocks of a segment, reckoned all at once when it ends.
+
+An event continues a block whose digest is known, or the last block of an event before it in the same segment. So
+what is needed of each event is where it hangs; one sum over all blocks then serves every event, as a prefix
+digest is a sum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .digests import Digester
+from .events import Keys
+
+_MASK = (1 << 64) - 1
+
+
+class Prefixes:
+    """The blocks of one segment, event by event. ``column`` has their digests; 0 where none is known."""
+
+    def __init__(self, digester: Digester) -> None:
+        self._digester = digester
+        self._own: list[Keys] = []
+        self._multipliers: list[Keys] = []
+        self._counts: list[int] = []
+        self._above: list[int] = []
+        """The digest of the block above each event, or ``~`` the number of the event whose last block it is."""
+
+    def add(self, own: Keys, above: int, depth: int) -> None:
+        """Take an event's blocks by the digests of their own tokens; the first one has a depth."""
+        self._own.append(own)
+        self._multipliers.append(self._digester.depth_multipliers(depth, own.size))
+        self._counts.append(own.size)
+        self._above.append(above)
+
+    def add_unknown(self, own: Keys | None, count: int) -> None:
+        """Take an event that hangs nowhere, or whose tokens are not known."""
+        none = np.zeros(count, np.uint64)
+        self._own.append(none if own is None else own)
+        self._multipliers.append(none)
+        self._counts.append(count)
+        self._above.append(0)
+
+    def own(self) -> Keys:
+        """The digests of the blocks' own tokens; 0 where they are not known."""
+        return np.concatenate(self._own)
+
+    def column(self) -> tuple[Keys, list[int]]:
+        """The digests of all blocks, and those of each event's last block."""
+        sums: Keys = self.own()
+        sums *= np.concatenate(self._multipliers)
+        np.add.accumulate(sums, out=sums)
+        counts = np.array(self._counts)
+        shifts: list[int] = []
+        lasts: list[int] = []
+        before = 0
+        for above, end in zip(self._above, sums.take(counts.cumsum() - 1).tolist(), strict=True):
+            shift = (above if above >= 0 else lasts[~above]) - before
+            shifts.append(shift & _MASK)
+            lasts.append((end + shift) & _MASK)
+            before = end
+        sums += np.array(shifts, np.uint64).repeat(counts)
+        return sums, lasts
