@@ -84,8 +84,8 @@ class Chains:
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
         if self.own is None or self.prefix is None or self._own_filter is None:
             return rows
-        # The index of own digests has a row number and a tag for each row, and a row number for each slice of sixteen.
-        index = 5 * self.own.size + self.own.size // 4
+        # The index of own digests has a row number for each row, and one for each slice of eight.
+        index = 4 * self.own.size + self.own.size // 2
         return rows + self.own.nbytes + self.prefix.nbytes + index + self._own_filter.nbytes
 
     def piece_of(self, rows: Integers) -> Integers:

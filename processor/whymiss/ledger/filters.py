@@ -35,11 +35,11 @@ class Density(msgspec.Struct, frozen=True):
     """Bits that each number sets."""
 
 
-FOR_KEYS = Density(bits=12, marks=3)
-"""One in fifty numbers passes wrongly."""
+FOR_KEYS = Density(bits=20, marks=4)
+"""One in three hundred numbers passes wrongly."""
 
 FOR_DIGESTS = Density(bits=30, marks=5)
-"""One in two thousand does: of a chain's many digests none is in most columns, and a search costs more than room."""
+"""One in fifteen hundred does: of a chain's many digests none is in most columns, and a search costs more than room."""
 
 
 def marks_of(values: Keys, marks: int) -> Keys:

@@ -19,7 +19,7 @@ from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_step
 from .events import Keys
 from .filters import Filter
 from .segments import Hits, Place, Run, Segment, joined
-from .sorting import Flags, Integers, ordered
+from .sorting import NO_INTEGERS, Flags, Integers, ordered
 from .tally import tally
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     surplus: Flags
     """The first store that stays of a block of which more copies were removed than had been stored."""
     chained: bool
+
+
+def _united(ascending: Integers, others: Integers) -> Integers:
+    """All numbers of both once, in order."""
+    whole = np.concatenate((ascending, others))
+    # Most stand in long stretches that ascend already, which is what this kind of sort is quick with.
+    whole.sort(kind="stable")
+    return whole[np.concatenate((np.ones(1, np.bool_), whole[1:] != whole[:-1]))] if whole.size else whole
 
 
 def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment | None]:
@@ -70,11 +78,12 @@ def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment 
     np.cumsum(held, out=row_of[:-1])
     row_of[:-1] -= 1
     runs: dict[Place, Run] = {}
+    ordinals = NO_INTEGERS
     for place, kept in places.items():
         yield None
         runs[place] = _run(kept, row_of)
-    yield None
-    ordinals = np.unique(np.concatenate([np.zeros(0, np.int64), *(kept.ordinals for kept in places.values())]))
+        yield None
+        ordinals = _united(ordinals, kept.ordinals)
     yield None
     nanos = history.nanos_of(ordinals, Tier.DEVICE)
     for _ in chains.put_in_order():

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from .events import Keys
 from .sorting import NO_INTEGERS, STEP_BITS, Integers, Rows, order_slices, spread
 
-Tags: TypeAlias = npt.NDArray[np.uint8]
-
-TAG_BITS = 8
-
-ROWS_A_SLICE = 4
+ROWS_A_SLICE = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
 
 CROWDED = 256
@@ -25,15 +19,13 @@ CROWDED = 256
 class Index:
     """The rows in the order of their values, and where in it each slice of the values' range begins."""
 
-    __slots__ = ("_rows", "_shift", "_starts", "_tags")
+    __slots__ = ("_rows", "_shift", "_starts")
 
-    def __init__(self, column: Keys, rows: Rows, counts: Integers | None = None, tags: Tags | None = None) -> None:
+    def __init__(self, column: Keys, rows: Rows, counts: Integers | None = None) -> None:
         bits = _bits(column)
         counts = _counts(column, bits) if counts is None else counts
         self._rows = rows
         self._shift = 64 - bits
-        self._tags = _tags(column, bits).take(rows) if tags is None else tags
-        """The bits of each value behind those that tell its slice: most rows of a slice need no look at the column."""
         self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
 
     @classmethod
@@ -42,13 +34,11 @@ class Index:
         bits = _bits(column)
         counts = np.zeros(1 << bits, np.int64)
         rows: list[Rows] = []
-        tags: list[Tags] = []
         for some, values in order_slices(column):
             rows.append(some)
-            tags.append(_tags(values, bits))
             counts += _counts(values, bits)
             yield None
-        yield cls(column, np.concatenate(rows), counts, np.concatenate(tags))
+        yield cls(column, np.concatenate(rows), counts)
 
     def find_one(self, column: Keys, value: int) -> Integers:
         """All rows that have a value."""
@@ -63,8 +53,7 @@ class Index:
 
     def find(self, column: Keys, values: Keys, limit: int) -> tuple[Integers, Integers]:
         """Which value, and the last ``limit`` rows that have it, for each of some values."""
-        bits = 64 - self._shift
-        slices = _slices(values, bits)
+        slices = _slices(values, 64 - self._shift)
         begin = self._starts[slices].astype(np.int64)
         counts = self._starts[slices + 1] - begin
         crowded = (counts > CROWDED).nonzero()[0]
@@ -72,8 +61,6 @@ class Index:
             first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
             begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
         owners, at = spread(np.arange(values.size), begin, counts)
-        near = (self._tags.take(at) == _tags(values, bits).take(owners)).nonzero()[0]
-        owners, at = owners.take(near), at.take(near)
         rows = self._rows.take(at)
         hits = (column[rows] == values[owners]).nonzero()[0]
         if not hits.size:
@@ -113,10 +100,6 @@ def _counts(values: Keys, bits: int) -> Integers:
 
 def _slices(values: Keys, bits: int) -> Integers:
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
-
-
-def _tags(values: Keys, bits: int) -> Tags:
-    return (values >> np.uint64(64 - TAG_BITS - bits)).astype(np.uint8)
 
 
 KEYS_A_SLICE = 3
