@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tests.bench.ledger_load import NANOS, Fleet, Message
+from tests.bench.ledger_load import NANOS, Message, Published
 from tests.bench.ledger_peers import DIGESTER
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.fleet import Delivery, Ledger
@@ -27,6 +27,9 @@ EXPIRE_SECONDS = 0.25
 """How often a service lets time pass."""
 
 OPERATIONS_A_BATCH = 128
+
+LOOKUPS = 4000
+"""Lookups to ask about, drawn out of all that is published."""
 
 LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
 """A chain is held, or lost, as far as its blocks are in these states."""
@@ -74,21 +77,17 @@ class History:
         step = round(seconds * NANOS * OPERATIONS_A_BATCH / operations)
         # A cache holds what a fiftieth of the window stores, so most of a window's blocks were evicted.
         held = max(8, operations // 2 // 50 // engines // 256)
-        self._fleet = Fleet(engines, held, "digests", step)
-        self._chance = random.Random(5)
+        self._published = Published(engines, held, step, round(operations * BEYOND), LOOKUPS)
         self._expired = 0.0
 
     def fill(self) -> None:
         """Publish and take; notes every call's time, and lookups to ask about later."""
-        published, shown = 0, time.monotonic()
-        for message in self._fleet.messages():
+        shown = time.monotonic()
+        for message in self._published.messages():
             self._take(message)
-            published += message.operations
-            if published >= self.operations * BEYOND:
-                return
             if time.monotonic() - shown > 5:
                 shown = time.monotonic()
-                print(f"  {published:,} of {self.operations * BEYOND:,.0f} operations", file=sys.stderr, flush=True)
+                print(f"  {self.taken:,} of {self.operations * BEYOND:,.0f} operations", file=sys.stderr, flush=True)
 
     def _take(self, message: Message) -> None:
         stream = StreamId(f"engine-{message.engine}", 0)
@@ -104,7 +103,7 @@ class History:
             self._expired = now
             self.passing.take(lambda: self.ledger.expire(now))
         prompt = message.prompt
-        if self._chance.random() < 4000 * OPERATIONS_A_BATCH / (self.operations * BEYOND):
+        if prompt is not None:
             self.asked.append(Asked(stream, prompt.keys[: 1 + 200], prompt.parent, message.unix_nanos))
 
     @property
@@ -116,7 +115,7 @@ class History:
         """Lookups of the window that is left, in no order."""
         edge = self._fleet_edge() + 300 * NANOS
         kept = [one for one in self.asked if one.unix_nanos > edge]
-        self._chance.shuffle(kept)
+        random.Random(5).shuffle(kept)
         return kept
 
     def _fleet_edge(self) -> int:

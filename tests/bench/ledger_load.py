@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 import msgspec
 import numpy as np
@@ -19,6 +21,8 @@ CHAIN_EVENTS = 4
 
 FORMS = ("integers", "digests")
 """vLLM's hashes on the wire: 64-bit integers, or all 32 bytes."""
+
+MESSAGES_A_SEND = 256
 
 NANOS = 1_000_000_000
 BEGIN = 1_700_000_000 * NANOS
@@ -155,7 +159,8 @@ class Message:
     unix_nanos: int
     content: bytes
     operations: int
-    prompt: Prompt
+    prompt: Prompt | None
+    """What is asked about later; ``None`` where nothing is."""
 
 
 class Fleet:
@@ -239,3 +244,41 @@ class Fleet:
         message = Message(engine.number, engine.seq, self._now, content, operations, prompt)
         engine.seq += 1
         return message
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a fleet publishes: engines, prompts that each holds, nanoseconds between batches, operations, and lookups."""
+
+    engines: int
+    held: int
+    step_nanos: int
+    operations: int
+    lookups: int
+
+    def messages(self) -> Iterator[Message]:
+        """The batches, made in a process of their own: what a fleet remembers is no burden of the ledger's."""
+        context = get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        publisher = context.Process(target=self._send, args=(theirs,), daemon=True)
+        publisher.start()
+        theirs.close()
+        while messages := ours.recv():
+            yield from messages
+        publisher.join()
+
+    def _send(self, connection: Connection) -> None:
+        chance, sent, some = random.Random(5), 0, list[Message]()
+        for message in Fleet(self.engines, self.held, "digests", self.step_nanos).messages():
+            asked = chance.random() < self.lookups * message.operations / self.operations
+            prompt = message.prompt
+            assert prompt is not None, "a fleet's message is a prompt's"
+            some.append(replace(message, prompt=replace(prompt, events=[]) if asked else None))
+            sent += message.operations
+            if len(some) == MESSAGES_A_SEND:
+                connection.send(some)
+                some = []
+            if sent >= self.operations:
+                break
+        connection.send(some)
+        connection.send([])
