@@ -57,13 +57,18 @@ def split_runs(events: Sequence[Raw], read: Callable[[Raw], object]) -> Iterator
 
 
 def _split_table(index: int, events: list[Raw], read: Callable[[Raw], object]) -> Iterator[Run | Stretch]:
-    place, _ = _read_removal(events[0], read)
+    place, first = _read_removal(events[0], read)
     if place is None:
         yield Stretch(index, events)
         return
     joined = b"".join(events)
-    width = len(joined) // len(events)
     table = np.frombuffer(joined, np.uint8).reshape(len(events), -1)
+    alike = table == table[0]
+    alike[:, place.start : place.stop] = True
+    if first is not None and alike.all():
+        yield Run(index, first, table[:, place.stop - 8 : place.stop].tobytes(), len(events))
+        return
+    width = table.shape[1]
     differs = _differs(joined, width, 0, place.start) | _differs(joined, width, place.stop, width)
     bounds = [0, *(differs.nonzero()[0] + 1).tolist(), len(events)]
     for begin, end in pairwise(bounds):
