@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from ..errors import BadInput
 from .digests import BLOCK_TOKENS_MAX, Digester, append_tokens
 from .events import Cleared, Event, ExtraKey, Keys, KvBatch, Removed, Stored
-from .extras import ExtrasReader
+from .extras import ExtrasReader, has_none
 from .keys import append_keys, array_header, key_of
 from .media import place_of
 from .removals import Run
@@ -32,6 +32,7 @@ from .shapes import (
 )
 
 _GROUPS = range(1 << 16)
+_BIG_ENDIAN, _NATIVE = np.dtype(">u8"), np.dtype(np.uint64)
 _NO_EVENTS = np.zeros(0, np.int64)
 
 Witness: TypeAlias = Callable[[Keys, int, Keys], None]
@@ -71,7 +72,7 @@ class Columns:
         self._witness = witness
         self._digester = digester
         self._digests_tokens = tokens
-        self._extras = ExtrasReader(digester)
+        self._extras: ExtrasReader | None = None
         self._slots: list[_StoredSlot | _RemovedSlot | Cleared] = []
         self._keys = bytearray()
         self._at = array("Q")
@@ -138,7 +139,7 @@ class Columns:
                 del self._keys[first << 3 :]
                 raise
         try:
-            extras = self._extras.read(wire, blocks)
+            extras = None if has_none(wire, blocks) else self._read_extras(wire, blocks)
         except BadInput:
             # The blocks are there whatever their extra keys are; only nothing follows from these.
             extras, described = None, False
@@ -148,6 +149,11 @@ class Columns:
         self._slots.append(
             _StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
         )
+
+    def _read_extras(self, wire: WireStored | WireStoredUnread, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
+        if self._extras is None:
+            self._extras = ExtrasReader(self._digester)
+        return self._extras.read(wire, blocks)
 
     def _append_tokens(self, tokens: list[int] | Keys, row: int) -> int:
         column = self._tokens.get(row)
@@ -188,7 +194,7 @@ class Columns:
         cursor: int | None = None,
     ) -> KvBatch:
         """The batch of the events taken so far; ``count`` of them were on the wire."""
-        keys: Keys = np.frombuffer(self._keys, ">u8").astype(np.uint64)
+        keys: Keys = np.frombuffer(self._keys, _BIG_ENDIAN).astype(_NATIVE)
         at = np.frombuffer(self._at, np.int64) if self._at else _NO_EVENTS
         digests = {
             row: self._digester.block_digests(np.frombuffer(column, np.uint64), row, len(column) // row)

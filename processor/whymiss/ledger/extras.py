@@ -19,6 +19,11 @@ _NILS = NIL * _NILS_MAX
 _ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC})
 
 
+def has_none(wire: WireStored | WireStoredUnread, blocks: int) -> bool:
+    """Whether an event lists a nil for each block and no salt beside them, as most do: then there is nothing to read."""
+    return wire.cache_salt is NOTHING and wire.additional_salt is NOTHING and _all_nil(bytes(wire.extra_keys), blocks)
+
+
 class ExtrasReader:
     """Reads the extra keys of the events of one batch.
 
@@ -34,15 +39,12 @@ class ExtrasReader:
 
         Raises ``BadInput`` where the event does not say one thing for each block.
         """
-        listed = bytes(wire.extra_keys)
-        none = _all_nil(listed, blocks)
-        if none and wire.cache_salt is NOTHING and wire.additional_salt is NOTHING:
-            return None
         extras: list[tuple[ExtraKey, ...]] | None = None
         beside: tuple[ExtraKey, ...] = ()
+        listed = bytes(wire.extra_keys)
         if listed == NIL:
             beside = self._adapter(wire)
-        elif not none:
+        elif not _all_nil(listed, blocks):
             extras = self._listed(listed, wire.lora_name or None, blocks)
         for salt in (wire.cache_salt, wire.additional_salt):
             if salt is not NOTHING and (plain := read_anything(salt)):
