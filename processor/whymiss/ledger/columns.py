@@ -51,7 +51,7 @@ class _StoredSlot(msgspec.Struct, gc=False):
     described: bool
     sparse: bool
     token_row: int
-    """Numbers a block in the token column; 0 where there is none to digest."""
+    """Numbers a block in the token column, negative in the one that was read beforehand; 0 where there is none to digest."""
     own_first: int
 
 
@@ -67,7 +67,16 @@ class _RemovedSlot(msgspec.Struct, gc=False):
 class Columns:
     """Takes a batch's events in order; ``batch`` ends it. Use one a batch."""
 
-    def __init__(self, digester: Digester, *, tokens: bool, lost: bool = False, witness: Witness | None = None) -> None:
+    def __init__(
+        self,
+        digester: Digester,
+        *,
+        tokens: bool,
+        read: Keys | None = None,
+        lost: bool = False,
+        witness: Witness | None = None,
+    ) -> None:
+        """``read`` are the token ids of all events that ``add_covered`` takes, if they are wanted."""
         self.bad_events = 0
         self._witness = witness
         self._digester = digester
@@ -77,6 +86,8 @@ class Columns:
         self._keys = bytearray()
         self._at = array("Q")
         self._tokens: dict[int, array[int]] = {}
+        self._read = read
+        self._rows_read: set[int] = set()
         self._lost = lost
         self._lost_inside = False
         self._unknown = 0
@@ -97,8 +108,9 @@ class Columns:
         else:
             self._unknown += 1
 
-    def add_covered(self, index: int, event: WireStoredUnread, count: int, tokens: Keys | None) -> None:
+    def add_covered(self, index: int, event: WireStoredUnread, begin: int, count: int) -> None:
         """Take a store whose token ids were read beforehand, or just counted. Raises ``BadInput`` as ``add`` does."""
+        tokens = None if self._read is None else range(begin, begin + count)
         self._store(index, event, (count, tokens), 1, described=event.lora_name is not UNSET)
 
     def add_run(self, run: Run) -> None:
@@ -115,7 +127,7 @@ class Columns:
         self,
         index: int,
         wire: WireStored | WireStoredUnread,
-        counted: tuple[int, list[int] | Keys | None],
+        counted: tuple[int, list[int] | range | None],
         token_width: int,
         *,
         described: bool,
@@ -132,6 +144,10 @@ class Columns:
         own_first = 0
         if tokens is None or not count or not size or sparse or row > BLOCK_TOKENS_MAX or not self._digests_tokens:
             row = 0
+        elif type(tokens) is range and not tokens.start % row:
+            own_first = tokens.start // row
+            row = -row
+            self._rows_read.add(row)
         else:
             try:
                 own_first = self._append_tokens(tokens, row)
@@ -155,7 +171,7 @@ class Columns:
             self._extras = ExtrasReader(self._digester)
         return self._extras.read(wire, blocks)
 
-    def _append_tokens(self, tokens: list[int] | Keys, row: int) -> int:
+    def _append_tokens(self, tokens: list[int] | range, row: int) -> int:
         column = self._tokens.get(row)
         if column is None:
             column = self._tokens[row] = array("Q")
@@ -163,7 +179,8 @@ class Columns:
         if isinstance(tokens, list):
             append_tokens(tokens, column)
         else:
-            column.frombytes(tokens.tobytes())
+            assert self._read is not None, "a range is one of what was read"
+            column.frombytes(self._read[tokens.start : tokens.stop].tobytes())
         return first
 
     def _remove(self, index: int, wire: WireRemoved) -> None:
@@ -196,12 +213,15 @@ class Columns:
         """The batch of the events taken so far; ``count`` of them were on the wire."""
         keys: Keys = np.frombuffer(self._keys, _BIG_ENDIAN).astype(_NATIVE)
         at = np.frombuffer(self._at, np.int64) if self._at else _NO_EVENTS
+        columns: dict[int, Keys] = {row: np.frombuffer(column, np.uint64) for row, column in self._tokens.items()}
+        if self._read is not None:
+            columns.update(dict.fromkeys(self._rows_read, self._read))
         digests = {
-            row: self._digester.block_digests(np.frombuffer(column, np.uint64), row, len(column) // row)
-            for row, column in self._tokens.items()
+            row: self._digester.block_digests(column, abs(row), column.size // abs(row))
+            for row, column in columns.items()
         }
         if self._witness is not None:
-            self._show(self._witness, digests)
+            self._show(self._witness, columns, digests)
         events: list[Event] = []
         for slot in self._slots:
             if type(slot) is _StoredSlot:
@@ -224,13 +244,13 @@ class Columns:
             cursor=cursor,
         )
 
-    def _show(self, witness: Witness, digests: dict[int, Keys]) -> None:
-        columns = {row: np.frombuffer(column, np.uint64) for row, column in self._tokens.items()}
+    def _show(self, witness: Witness, columns: dict[int, Keys], digests: dict[int, Keys]) -> None:
         for slot in self._slots:
             if isinstance(slot, _StoredSlot) and slot.token_row:
-                row, first = slot.token_row, slot.own_first
+                row, first = abs(slot.token_row), slot.own_first
                 last = first + slot.end - slot.first
-                witness(columns[row][first * row : last * row], row, digests[row][first:last])
+                tokens = columns[slot.token_row][first * row : last * row]
+                witness(tokens, row, digests[slot.token_row][first:last])
 
 
 def _counted(tokens: list[int] | Raw | None) -> tuple[int, list[int] | None]:

@@ -107,7 +107,7 @@ def _of_covered(
     column = read_tokens(payload, covered.spans) if tokens else None
     if tokens and column is None:
         return None
-    columns = Columns(digester, tokens=tokens, witness=witness)
+    columns = Columns(digester, tokens=tokens, read=column, witness=witness)
     spans = iter(covered.spans)
     span, row = next(spans, None), 0
     try:
@@ -117,7 +117,7 @@ def _of_covered(
                 count = covered_by(bytes(part.token_ids), span)
                 if count:
                     span = next(spans, None)
-                columns.add_covered(index, part, count, None if column is None else column[row : row + count])
+                columns.add_covered(index, part, row, count)
                 row += count
             elif isinstance(part, Run):
                 columns.add_run(part)

@@ -21,7 +21,7 @@ from .keys import array_header
 COVERED_FROM = 1 << 10
 """Bytes of a batch from which its token ids are covered, if nobody wants them."""
 
-READ_FROM = 3 << 12
+READ_FROM = 10 << 10
 """Bytes of a batch from which they are read as a column: below, the calls take longer than what they save."""
 
 FEW_TOKENS, FEW_BYTES = 1 << 9, 1 << 11
