@@ -203,7 +203,7 @@ def history(operations: int, engines: int) -> None:
         values = np.array(pauses.processor)
         print(f"  {name:>24} {percentiles(values, 50, 99, 99.9, 100)}  {max(pauses.wall):15.3f} {values.size:10,}")
     found = timed(filled)
-    print("\nQuestions in ms, processor               median       p99     p99.9       max    lookups")
+    print("\nQuestions in ms, processor               median       p99     p99.9       max      calls")
     for name, values in found.items():
         print(f"  {name:>34} {percentiles(values, 50, 99, 99.9, 100)} {values.size:10,}")
 

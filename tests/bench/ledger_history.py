@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from tests.bench.ledger_peers import DIGESTER
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.fleet import Delivery, Ledger
 from whymiss.ledger.window import LATE_SECONDS
-from whymiss.model import Residency, StreamId
+from whymiss.model import Block, Residency, StreamId
 
 WINDOW_SECONDS = 3600.0
 
@@ -35,6 +36,8 @@ LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
 """A chain is held, or lost, as far as its blocks are in these states."""
 
 Column = npt.NDArray[np.float64]
+
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -123,92 +126,104 @@ class History:
 
 
 @dataclass
-class Verdict:
-    """What evidence/ asks about one missed chain, in its order; each makes the facts that a verdict reads."""
+class Questions:
+    """What evidence/ asks about one missed chain, in its order; each makes the facts that a verdict reads, and is timed."""
 
     ledger: Ledger
     asked: Asked
-    held: bool = False
-    """Whether another stream held the first block, or lost it: what its siblings are is not asked then."""
+    took: dict[str, list[float]]
+    """Milliseconds of each call, by what was asked."""
 
     def __post_init__(self) -> None:
         self.earliest, self.latest = self.asked.unix_nanos - NANOS // 10, self.asked.unix_nanos + NANOS // 10
         self.window = round(WINDOW_SECONDS * NANOS)
+        self.unseen = self.held = False
 
-    def reading(self) -> None:
-        """Which chain it was, and whether a hole touches it."""
+    def _ask(self, name: str, question: Callable[[], Answer]) -> Answer:
+        begin = time.thread_time()
+        answer = question()
+        self.took.setdefault(name, []).append((time.thread_time() - begin) * 1e3)
+        return answer
+
+    def all(self) -> None:
+        """Ask all of them, one after the other."""
+        self._own()
+        if self.unseen:
+            self._twins()
+        self._elsewhere()
+        if self.unseen and not self.held:
+            # Where another stream held the block or lost it, its siblings decide nothing.
+            self._siblings()
+
+    def _own(self) -> None:
         ledger, stream = self.ledger, self.asked.stream
         self.position = ledger.position_at(stream, self.earliest)
         ledger.coverage(stream, self.earliest, self.latest)
         ledger.confirmed_position(stream, self.earliest)
-        ledger.stores_between(stream, self.earliest, self.latest)
-
-    def own(self) -> None:
-        """What the serving worker's record says of the chain."""
-        ledger, stream = self.ledger, self.asked.stream
+        self._ask("stores_between, 0.2 s", lambda: ledger.stores_between(stream, self.earliest, self.latest))
         ledger.groups(stream)
         ledger.tiers(stream)
-        ledger.coverage(stream, self.latest - self.window, self.latest)
-        states = ledger.as_of(stream, self.asked.keys, self.position)
-        self.unseen = states[0].state is Residency.NEVER_SEEN
-        states.leading({Residency.RESIDENT})
-        states.leading(LOST)
+        self._ask("coverage of the window", lambda: ledger.coverage(stream, self.latest - self.window, self.latest))
+        self.unseen = not self._held(stream, self.position)
 
-    def twins(self) -> None:
-        """The same tokens under other keys, where the block was never seen."""
+    def _held(self, stream: StreamId, position: int) -> bool:
+        states = self.ledger.as_of(stream, self.asked.keys, position)
+        if self._ask("as_of, first block", lambda: states[0].state) is Residency.NEVER_SEEN:
+            return False
+        self._ask("as_of, all 201 blocks", lambda: states.leading(LOST))
+        states.leading({Residency.RESIDENT})
+        return True
+
+    def _twins(self) -> None:
         ledger, stream, keys = self.ledger, self.asked.stream, self.asked.keys
-        if not self.unseen:
-            return
-        ledger.block(stream, keys[0])
+        self._ask("block", lambda: ledger.block(stream, keys[0]))
         if self.asked.parent is not None:
             ledger.block(stream, self.asked.parent)
-        if ledger.same_tokens(stream, keys[0], self.position):
-            ledger.same_tokens_leading(stream, keys, self.position)
+        if self._ask("same_tokens", lambda: ledger.same_tokens(stream, keys[0], self.position)):
+            self._ask("same_tokens_leading", lambda: ledger.same_tokens_leading(stream, keys, self.position))
 
-    def elsewhere(self) -> None:
-        """What every other stream held of the chain."""
-        ledger, asked = self.ledger, self.asked
-        block = ledger.block(asked.stream, asked.keys[0])
-        for other in ledger.view_of(asked.stream):
-            ledger.block_size(other)
-            ledger.tiers(other)
-            before, after = ledger.position_at(other, self.earliest), ledger.position_at(other, self.latest)
-            ledger.clock_offset(other)
-            ledger.confirmed_position(other, self.latest)
-            ledger.coverage(other, self.latest - self.window, self.latest)
-            states = ledger.as_of(other, asked.keys, before)
-            ledger.touched(other, asked.keys[0], before, after)
-            if states[0].state is not Residency.NEVER_SEEN:
-                self.held = True
-                states.leading(LOST)
-            if self.unseen and block is not None and asked.parent is None:
-                ledger.like(other, block, before)
+    def _elsewhere(self) -> None:
+        stream = self.asked.stream
+        block = self.ledger.block(stream, self.asked.keys[0]) if self.unseen and self.asked.parent is None else None
+        for other in self.ledger.view_of(stream):
+            self._another(other, block)
 
-    def siblings(self) -> None:
-        """Other blocks under the parent, and what of the chain follows them too, on every stream."""
+    def _another(self, other: StreamId, block: Block | None) -> None:
+        ledger, key = self.ledger, self.asked.keys[0]
+        before, after = self._bounds(other)
+        ledger.block_size(other)
+        ledger.tiers(other)
+        ledger.coverage(other, self.latest - self.window, self.latest)
+        self.held |= self._held(other, before)
+        self._ask("touched", lambda: ledger.touched(other, key, before, after))
+        if block is not None:
+            self._ask("like", lambda: ledger.like(other, block, before))
+
+    def _bounds(self, other: StreamId) -> tuple[int, int]:
+        ledger = self.ledger
+        ledger.clock_offset(other)
+        ledger.confirmed_position(other, self.latest)
+        return ledger.position_at(other, self.earliest), ledger.position_at(other, self.latest)
+
+    def _siblings(self) -> None:
         ledger, asked = self.ledger, self.asked
-        if not self.unseen or self.held:
-            return
-        if ledger.siblings(asked.stream, asked.keys[0], asked.parent, self.position):
-            ledger.reconverges(asked.stream, asked.keys, self.position)
-            ledger.tokens_known(asked.stream, asked.keys[1:])
+        if self._has_siblings(asked.stream, self.position):
+            self._repeats(asked.stream, self.position)
+            self._ask("tokens_known", lambda: ledger.tokens_known(asked.stream, asked.keys[1:]))
         for other in ledger.view_of(asked.stream):
-            before, after = ledger.position_at(other, self.earliest), ledger.position_at(other, self.latest)
-            ledger.clock_offset(other)
-            ledger.siblings(other, asked.keys[0], asked.parent, before)
+            before, after = self._bounds(other)
+            self._has_siblings(other, before)
             end = ledger.confirmed_position(other, self.latest) or after
-            if ledger.siblings(other, asked.keys[0], asked.parent, end):
-                ledger.reconverges(asked.stream, asked.keys, end, among=other)
+            if self._has_siblings(other, end):
+                self._repeats(other, end)
 
-    def questions(self) -> dict[str, Callable[[], object]]:
-        """All of them by name."""
-        return {
-            "reading: coverage, stores_between": self.reading,
-            "own record: as_of of 201 blocks": self.own,
-            "twins: block, same_tokens": self.twins,
-            "every other stream: as_of, touched": self.elsewhere,
-            "siblings: children, reconverges": self.siblings,
-        }
+    def _has_siblings(self, stream: StreamId, position: int) -> bool:
+        key, parent = self.asked.keys[0], self.asked.parent
+        return self._ask("siblings", lambda: self.ledger.siblings(stream, key, parent, position))
+
+    def _repeats(self, among: StreamId, position: int) -> None:
+        stream, keys = self.asked.stream, self.asked.keys
+        self._ask("reconverges, 201 blocks", lambda: self.ledger.reconverges(stream, keys, position, among=among))
 
 
 def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
@@ -220,18 +235,15 @@ def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], obje
 
 
 def timed(history: History) -> dict[str, Column]:
-    """Milliseconds that each question took, and all of a verdict's together, one row a lookup."""
+    """Milliseconds that each question took, one entry a call, and all of a verdict's together, one a lookup."""
     found: dict[str, list[float]] = {}
+    whole: list[float] = []
     for asked in history.inside():
-        whole = time.thread_time()
-        parts = Verdict(history.ledger, asked).questions()
-        for name, ask in parts.items():
-            begin = time.thread_time()
-            ask()
-            found.setdefault(name, []).append((time.thread_time() - begin) * 1e3)
-        found.setdefault("all of a verdict's", []).append((time.thread_time() - whole) * 1e3)
+        begin = time.thread_time()
+        Questions(history.ledger, asked, found).all()
+        whole.append((time.thread_time() - begin) * 1e3)
         for name, ask in fleet_questions(history.ledger, asked).items():
             begin = time.thread_time()
             ask()
             found.setdefault(name, []).append((time.thread_time() - begin) * 1e3)
-    return {name: np.array(values) for name, values in found.items()}
+    return {name: np.array(values) for name, values in {**found, "all of a verdict's": whole}.items()}
