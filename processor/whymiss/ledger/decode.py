@@ -87,6 +87,8 @@ def _event_count(payload: bytes) -> int:
 def _mostly_removals(payload: bytes, size: int) -> bool:
     # Guessed from the bytes an event: a removal takes 60 to 90, a store of one block 250 and more. A wrong
     # guess costs time only.
+    if size < _REMOVALS_FROM * 40:
+        return False
     count = _event_count(payload)
     return count >= _REMOVALS_FROM and size < count * 160
 

@@ -126,7 +126,7 @@ class Intake:
         lasts: Sequence[int] = ()
         if self._has_own:
             own = self._prefixes.own()
-            prefix, lasts = self._prefixes.column()
+            prefix, lasts = self._prefixes.column(own)
             digests = own, prefix, filter_of(own)
         for key, event in self._tails.items():
             link = self._links[event]
@@ -228,7 +228,7 @@ class Intake:
             piece = bisect_right(self._first, row) - 1
             _, extras, last, depth, _, kinds, _, flags = self._pieces[piece]
             if flags & PLACED:
-                prefix = self._prefixes.column()[0].item(row) if flags & HAS_PREFIX else None
+                prefix = self._prefixes.column(self._prefixes.own())[0].item(row) if flags & HAS_PREFIX else None
                 digest = extras if flags & HAS_EXTRAS else None
                 return Link(depth + row - self._first[piece], prefix, digest, last, kinds)
         return None

@@ -45,10 +45,10 @@ class Prefixes:
         """The digests of the blocks' own tokens; 0 where they are not known."""
         return np.concatenate(self._own)
 
-    def column(self) -> tuple[Keys, list[int]]:
+    def column(self, own: Keys) -> tuple[Keys, list[int]]:
         """The digests of all blocks, and those of each event's last block."""
-        sums: Keys = self.own()
-        sums *= np.concatenate(self._multipliers)
+        sums: Keys = np.concatenate(self._multipliers)
+        sums *= own
         np.add.accumulate(sums, out=sums)
         counts = np.array(self._counts)
         shifts: list[int] = []
