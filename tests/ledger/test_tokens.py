@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.batches import CLEARED, DIGESTER, Plain, payload, plain, removed, stored
+from tests.ledger.batches import CLEARED, DIGESTER, Plain, own_of, payload, plain, removed, stored
 from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.events import Keys, Removed
-from whymiss.ledger.tokens import READ_FROM, Span, cover_tokens, read_tokens
+from whymiss.ledger.events import Keys, Removed, Stored
+from whymiss.ledger.tokens import EVENT_BYTES_MAX, GROUP_BYTES, READ_FROM, Span, cover_tokens, read_tokens
 
 encode = msgspec.msgpack.encode
 
@@ -135,6 +135,30 @@ def test_a_hash_that_looks_like_token_ids_stays_a_hash(padding: bytes, tokens: b
     assert together(every, tokens=tokens) == alone(every, tokens=tokens)
 
 
+@pytest.mark.parametrize("tokens", [True, False])
+def test_token_ids_under_a_name_of_another_encoding_are_not_taken_for_what_looks_like_them(tokens: bool) -> None:
+    looking = b"\xa9token_ids\x94\x01\x02\x03\x04\xaablock_size" + b"\x00" * 6
+    encoded = payload(*large(stored([looking], [9] * 8, block_size=8)))
+    at = encoded.rindex(b"\xa9token_ids")
+    batch = decode_batch(encoded[:at] + b"\xd9\x09" + encoded[at + 1 :], DIGESTER, tokens=tokens)
+    event = batch.events[-1]
+    assert isinstance(event, Stored)
+    assert not event.sparse
+    assert (None if event.own is None else event.own.tolist()) == (own_of([9] * 8, 8) if tokens else None)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "spans"),
+    [
+        (b"\x01\x02\x03", [Span(2, 0, 0, 1), Span(1, 1, 1, 3)]),
+        (b"\xcd\x01\x02\x05", [Span(1, 0, 0, 2), Span(1, 2, 2, 4)]),
+    ],
+    ids=["count", "reach"],
+)
+def test_numbers_belong_to_one_event_each(encoded: bytes, spans: list[Span]) -> None:
+    assert read_tokens(encoded, spans) is None
+
+
 def test_a_witness_sees_the_token_ids_of_a_large_batch() -> None:
     seen: list[tuple[list[int], int]] = []
 
@@ -161,3 +185,29 @@ def test_token_ids_of_many_small_events_are_not_covered() -> None:
     small = [stored([key], [key] * 16, block_size=16) for key in range(100)]
     assert cover_tokens(payload(*small), 100) is None
     assert cover_tokens(payload(*large(*small)), 101) is not None
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize(
+    "found",
+    [[0xCDCD] * 4000, [0xCECECECE] * 3000, list(range(60_000, 60_000 + EVENT_BYTES_MAX // 2)), [7] * 5000],
+    ids=["markers", "wide-markers", "too-many", "small"],
+)
+def test_token_ids_that_are_hard_to_tell_apart_are_read_all_the_same(found: list[int], tokens: bool) -> None:
+    batch = decode_batch(payload(stored([1, 2], found, block_size=len(found) // 2)), DIGESTER, tokens=tokens)
+    (event,) = batch.events
+    assert isinstance(event, Stored)
+    assert not event.sparse
+    assert (event.own is None) if not tokens else (event.own is not None)
+    if event.own is not None:
+        assert event.own.tolist() == own_of(found, len(found) // 2)
+
+
+def test_many_large_events_are_read_in_groups() -> None:
+    numbers = [[70_000 + index] * (GROUP_BYTES // 20) for index in range(9)]
+    encoded = payload(*[stored([index], part, block_size=len(part)) for index, part in enumerate(numbers)])
+    covered = cover_tokens(encoded, len(numbers))
+    assert covered is not None
+    found = read_tokens(encoded, covered.spans)
+    assert found is not None
+    assert found.tolist() == [token for part in numbers for token in part]

@@ -152,3 +152,26 @@ COLUMNS = guards(
      "                del self._keys[first << 3 :]\n",
      ""),
 )
+
+TOKENS = guards(
+    "ledger/tokens.py",
+    "tests/ledger/test_tokens.py",
+    ("tokens-counted", "each event has as many numbers as it says",
+     "if not own & 1 or own.bit_count() != span.numbers:",
+     "if not own & 1:"),
+    ("tokens-kept-whole", "no number reaches into the next event",
+     "if not own & 1 or own.bit_count() != span.numbers:",
+     "if own.bit_count() != span.numbers:"),
+    ("tokens-marked", "what is no marker is a small number itself",
+     "if high & ~(inside | marks) or inside >> size:",
+     "if inside >> size:"),
+    ("tokens-ended", "the last number ends with its event",
+     "if high & ~(inside | marks) or inside >> size:",
+     "if high & ~(inside | marks):"),
+    ("tokens-false", "a byte of a number may look like a marker",
+     "        marks &= ~_covering(marks ^ doubts, wide, widest)\n",
+     "        break\n"),
+    ("tokens-elsewhere", "what looks like token ids may be something else",
+     "if span is None or field[:1] != _COVER or len(field) != span.end - span.at:",
+     "if span is None:"),
+)

@@ -8,7 +8,7 @@ column. Every marker of a wider number covers the bytes after it; what nothing c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -26,6 +26,12 @@ READ_FROM = 10 << 10
 
 FEW_TOKENS, FEW_BYTES = 1 << 9, 1 << 11
 """A first event with fewer token ids in a batch of so few bytes an event: covering each would take longer, too."""
+
+GROUP_BYTES = 1 << 15
+"""Bytes of token ids that are read in one go, if they are of several events."""
+
+EVENT_BYTES_MAX = 1 << 17
+"""Bytes of one event's token ids that are read as a column at all."""
 
 _NAME, _NEXT = b"\xa9token_ids", b"\xaablock_size"
 """The field, and the one that follows it wherever msgspec wrote vLLM's or SGLang's struct."""
@@ -45,7 +51,7 @@ _MARKERS = np.array([[0xCC], [0xCD], [0xCE]], np.uint8)
 _SMALL_MAX = np.uint8(0x7F)
 _WORD = np.dtype(">u4")
 _OF_WIDTH = np.array([0xFF, 0xFF, 0xFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF], np.uint32)
-_ROUNDS_MAX = 64
+_ROUNDS_MAX = 16
 """Rounds in which false markers are told from true ones; where bytes are random, it takes four or five."""
 
 
@@ -115,16 +121,38 @@ def covered_by(field: bytes, span: Span | None) -> int:
 def read_tokens(payload: bytes, spans: Sequence[Span]) -> Keys | None:
     """The token ids of all events, one after the other.
 
-    ``None`` where one of them is anything else than a number that msgpack keeps in 32 bits, without a sign.
+    ``None`` where one of them is anything else than a number that msgpack keeps in 32 bits, without a sign, or where
+    one event has so many that telling true markers from false ones may take long.
     """
+    parts: list[Keys] = []
+    for group in _groups(spans):
+        part = _read_group(payload, group)
+        if part is None:
+            return None
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _groups(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Neighbours that are read in one go."""
+    begin = size = 0
+    for index, span in enumerate(spans):
+        size += span.end - span.begin
+        if size > GROUP_BYTES and index > begin:
+            yield spans[begin:index]
+            begin, size = index, span.end - span.begin
+    yield spans[begin:]
+
+
+def _read_group(payload: bytes, spans: Sequence[Span]) -> Keys | None:
     encoded = b"".join([_ROOM, *[payload[span.begin : span.end] for span in spans]])
     size = len(encoded) - len(_ROOM)
-    starts = _starts(np.frombuffer(encoded, np.uint8, size, len(_ROOM)))
+    starts = None if size > EVENT_BYTES_MAX else _starts(np.frombuffer(encoded, np.uint8, size, len(_ROOM)))
     if starts is None or not _begin_together(starts, spans):
         return None
     # Where a number ends is before the next one's start.
     ends = _rows(starts >> 1 | 1 << (size - 1), size)
-    words = np.ndarray(size, _WORD, encoded, 1, 1).take(ends).byteswap(inplace=True).view(np.uint32)
+    words = np.ndarray(size, _WORD, encoded, 1, 1).take(ends).astype(np.uint32)
     ends[1:] -= ends[:-1].copy()
     ends[0] += 1
     words &= _OF_WIDTH.take(ends, mode="clip")
