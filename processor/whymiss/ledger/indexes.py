@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .events import Keys
-from .sorting import NO_INTEGERS, STEP_BITS, Integers, Rows, order_slices, spread
+from .sorting import NO_INTEGERS, Integers, Rows, order_slices, spread
 
 ROWS_A_SLICE = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
@@ -100,64 +100,3 @@ def _counts(values: Keys, bits: int) -> Integers:
 
 def _slices(values: Keys, bits: int) -> Integers:
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
-
-
-KEYS_A_SLICE = 3
-"""Rows of a sorted column in a slice of its values' range, as a power of two."""
-
-WIDEST = 64
-"""Rows in one slice up to which they are all looked at."""
-
-
-class Steps:
-    """Where in a sorted column each slice of the values' range begins.
-
-    A search by halves looks at memory twenty times in a column of a million rows; this looks twice.
-    """
-
-    __slots__ = ("_bits", "_starts")
-
-    def __init__(self, starts: Rows, bits: int) -> None:
-        self._starts = starts
-        self._bits = bits
-
-    @classmethod
-    def of(cls, column: Keys) -> Steps:
-        """Those of a sorted column."""
-        *_, found = cls.in_steps(column)
-        assert found is not None, "it ends with them"
-        return found
-
-    @classmethod
-    def in_steps(cls, column: Keys) -> Iterator[Steps | None]:
-        """Make them in steps of a bounded size: ``None`` after each, what was made at the end."""
-        bits = max(0, (column.size - 1).bit_length() - KEYS_A_SLICE)
-        starts = np.empty((1 << bits) + 1, np.uint32)
-        some = 1 << STEP_BITS - KEYS_A_SLICE
-        for begin in range(0, 1 << bits, some):
-            end = min(begin + some, 1 << bits)
-            starts[begin:end] = column.searchsorted(np.arange(begin, end, dtype=np.uint64) << np.uint64(64 - bits))
-            yield None
-        starts[-1] = column.size
-        yield cls(starts, bits)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self._starts.nbytes
-
-    def search(self, column: Keys, needles: Keys) -> Integers:
-        """Where each needle stands, or would; the same as ``column.searchsorted(needles)``."""
-        slices = _slices(needles, self._bits)
-        begin = self._starts[slices].astype(np.int64)
-        counts = self._starts[slices + 1] - begin
-        widest = int(counts.max())
-        if widest > WIDEST:
-            return column.searchsorted(needles)
-        there = column.take(begin[:, None] + _RAMP[:widest], mode="clip")
-        # What stands behind the slice is not less, but the last row stands for all that are not there.
-        found: Integers = begin + np.minimum(np.count_nonzero(there < needles[:, None], axis=1), counts)
-        return found
-
-
-_RAMP = np.arange(WIDEST)

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from .chains import Chains, digests_in_steps
 from .events import Keys
 from .filters import Filter
-from .indexes import Steps
-from .segments import SPAN_MAX, STEPPED_FROM, Place, Run, Segment
+from .segments import SPAN_MAX, Place, Run, Segment
 from .sorting import Integers, order_slices
 
 FANOUT_BITS = 3
@@ -118,17 +117,12 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Iterator[Run | None]:
         sorted_keys[begin:end], sorted_codes[begin:end] = found, codes.take(rows)
         begin = end
         yield None
-    steps: Steps | None = None
-    if sorted_keys.size >= STEPPED_FROM:
-        for made in Steps.in_steps(sorted_keys):
-            steps = made
-            yield None
     for passing in Filter.in_steps(sorted_keys):
         if passing is None:
             yield None
         else:
             chained = any(run.chained for run, _, _ in parts)
-            yield Run(sorted_keys, sorted_codes, chained=chained, passing=passing, steps=steps)
+            yield Run(sorted_keys, sorted_codes, chained=chained, passing=passing)
 
 
 def _moved(run: Run, ordinals: int, rows: int) -> npt.NDArray[np.uint32] | Integers:

@@ -18,7 +18,6 @@ from ..model import Tier
 from .chains import REPORTED, Chains
 from .events import Keys
 from .filters import Filter, Probe
-from .indexes import Steps
 from .single import Operation
 from .sorting import NEIGHBOURS, NO_INTEGERS, Flags, Integers, ordered, ranges_of
 
@@ -28,13 +27,6 @@ SPAN_MAX = 1 << 30
 """Ordinals that one segment can span: twice an offset must fit into 32 bits."""
 
 
-STEPPED_FROM = 1 << 14
-"""Rows from which a column is searched by steps: fewer are near in memory."""
-
-FEW = 8
-"""Blocks for which that is not worth while."""
-
-
 class Run:
     """Operations of one place, sorted by key and in order of events inside a key. Immutable.
 
@@ -42,7 +34,7 @@ class Run:
     offset, plus one for a store.
     """
 
-    __slots__ = ("_steps", "chained", "codes", "filter", "keys")
+    __slots__ = ("chained", "codes", "filter", "keys")
 
     def __init__(
         self,
@@ -51,19 +43,16 @@ class Run:
         *,
         chained: bool,
         passing: Filter | None = None,
-        steps: Steps | None = None,
     ) -> None:
         self.keys = keys
         self.codes = codes
         self.chained = chained
         self.filter = passing or Filter.of(keys)
-        self._steps = steps
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        steps = self.keys.size // 2 if self.keys.size >= STEPPED_FROM else 0
-        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + steps
+        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes
 
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
         """For blocks that it names: which ones, repeated for each row, and the rows."""
@@ -72,15 +61,8 @@ class Run:
         passing = self.filter.passing(probe)
         if not passing.size:
             return None
-        found = ranges_of(self.keys, needles := probe.values[passing], self._search(needles))
+        found = ranges_of(self.keys, probe.values[passing])
         return None if found is None else (passing[found[0]], found[1])
-
-    def _search(self, needles: Keys) -> Integers:
-        if needles.size < FEW or self.keys.size < STEPPED_FROM:
-            return self.keys.searchsorted(needles)
-        if self._steps is None:
-            self._steps = Steps.of(self.keys)
-        return self._steps.search(self.keys, needles)
 
     def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
         if not self.filter.may_hold(probe.first):

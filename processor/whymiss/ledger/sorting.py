@@ -70,11 +70,9 @@ def order_slices(values: Keys) -> Iterator[tuple[Rows, Keys]]:
         yield rows.take(order).astype(np.uint32), found
 
 
-def ranges_of(column: Keys, needles: Keys, first: Integers) -> tuple[Integers, Integers] | None:
-    """For needles that occur in a sorted column: which ones, repeated for each row, and the rows.
-
-    ``first`` is where each needle stands, or would.
-    """
+def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
+    """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
+    first = column.searchsorted(needles)
     hits = (column.take(first, mode="clip") == needles).nonzero()[0]
     if not hits.size:
         return None
