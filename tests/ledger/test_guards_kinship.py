@@ -112,3 +112,11 @@ def test_of_many_children_none_is_overlooked() -> None:
     assert list(one.children(1, one.end)) == everybody
     assert list(one.children(1, one.end, BROOD + 5)) == everybody[: BROOD + 5]
     assert list(one.children(1, one.end - 1)) == everybody[:-1]
+
+
+def test_a_sibling_that_is_stored_again_later_had_repeated_as_much_before() -> None:
+    sibling = [chain([(11, 7), (12, 2)]), chain([(13, 3)], 12)]
+    one = told(*sibling, chain([(1, 1), (2, 2), (3, 3)]), chain([(11, 7), (12, 2)]))
+    tail = one.tail([1, 2, 3])
+    assert tail is not None
+    assert [one.repeats(tail, position).blocks for position in range(one.end + 1)] == [0, 1, 2, 2, 2]

@@ -98,6 +98,14 @@ class Chains:
         """The piece of one row."""
         return int(self.first.searchsorted(np.uint32(row), "right")) - 1
 
+    def ordinal_at(self, row: int) -> int:
+        """The ordinal of the event that stored a row."""
+        return int(self.ordinals[self.piece_at(row)])
+
+    def is_placed(self, row: int) -> bool:
+        """Whether the depth of a row's block is known."""
+        return bool(int(self.pieces["flags"][self.piece_at(row)]) & PLACED)
+
     def end_of(self, piece: int) -> int:
         """The row after a piece's last one."""
         return int(self.first[piece + 1]) if piece + 1 < self.first.size else self.keys.size

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..model import Fact, Residency, Tier
 from .barriers import Barriers
-from .chains import PIECE, PLACED, Chains
+from .chains import PIECE, Chains
 from .events import Keys
 from .filters import FOR_KEYS, Probe, mask_of
 from .findings import Findings
@@ -229,9 +229,17 @@ class History:
             self._located[key] = self._locate(key)
         return self._located[key]
 
+    def locate_before(self, key: int, position: int) -> tuple[Chains, int] | None:
+        """The same as it was known at a position; as it is now where it was not known then."""
+        latest = self.locate(key)
+        if latest is None or latest[0].ordinal_at(latest[1]) < position:
+            return latest
+        placed = ((part.chains, row) for part, row in self.located(key) if part.chains.is_placed(row))
+        return next((where for where in placed if where[0].ordinal_at(where[1]) < position), latest)
+
     def _locate(self, key: int) -> tuple[Chains, int] | None:
         for part, row in self.located(key):
-            if int(part.chains.pieces[part.chains.piece_at(row)]["flags"]) & PLACED:
+            if part.chains.is_placed(row):
                 return part.chains, row
         return None
 

@@ -204,15 +204,21 @@ class Kinship:
             budget -= several.size
             for piece in several.tolist():
                 matched[id(chains), piece] = chains, np.unique(tail.depth[of[pieces == piece]])
-        counts = (self._on_way_down(chains, piece, tail, matched) for (_, piece), (chains, _) in matched.items())
+        counts = (
+            self._on_way_down((chains, piece), tail, matched, position) for (_, piece), (chains, _) in matched.items()
+        )
         return Repeats(blocks=max(counts, default=0), complete=complete)
 
     def _on_way_down(
-        self, chains: Chains, piece: int, tail: Tail, matched: Mapping[tuple[int, int], tuple[Chains, Integers]]
+        self,
+        piece: tuple[Chains, int],
+        tail: Tail,
+        matched: Mapping[tuple[int, int], tuple[Chains, Integers]],
+        position: int,
     ) -> int:
         """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
         head, count = tail.head, 0
-        for part, number, end in self._ancestry(chains, piece):
+        for part, number, end in self._ancestry(*piece, position):
             _, depths = matched.get((id(part), number), (part, NO_INTEGERS))
             count += int((depths < end).sum())
             above = int(part.pieces["depth"][number])
@@ -223,8 +229,11 @@ class Kinship:
                 return count if is_one and sibling is not None and sibling.tokens not in {None, head.tokens} else 0
         return 0
 
-    def _ancestry(self, chains: Chains, piece: int) -> Iterator[tuple[Chains, int, int]]:
-        """The pieces of a chain from its end up, each with the depth at which the one below goes on."""
+    def _ancestry(self, chains: Chains, piece: int, position: int) -> Iterator[tuple[Chains, int, int]]:
+        """The pieces of a chain from its end up, each with the depth at which the one below goes on.
+
+        Of a block that was stored several times that of the last time before a position: later ones repeat nothing.
+        """
         end = int(chains.pieces["depth"][piece]) + chains.end_of(piece) - int(chains.first[piece])
         while True:
             yield chains, piece, end
@@ -233,7 +242,7 @@ class Kinship:
             if flags & CONTINUES:
                 piece, end = piece - 1, above
                 continue
-            found = self._history.locate(int(entry["parent"])) if flags & HAS_PARENT else None
+            found = self._history.locate_before(int(entry["parent"]), position) if flags & HAS_PARENT else None
             if found is None:
                 return
             chains, row = found
