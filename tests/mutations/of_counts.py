@@ -113,7 +113,7 @@ SEGMENTS = guards(
 
 HISTORY = guards(
     "ledger/history.py",
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
+    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
     ("history-edge", "before the window nothing is known",
      "            return Findings.all_of(Residency.UNKNOWN, count)\n",
      "            pass\n"),
