@@ -293,3 +293,14 @@ def test_what_holders_decide_needs_no_siblings(
         )
         doubtful = but(nothing, siblings=True, reconverging=2, tail_gap=gap, siblings_gap=gap)
         assert decide(facts, policy) == decide(nothing, policy) == decide(doubtful, policy)
+
+
+@given(whole(), st.lists(st.sampled_from(LOSSES), max_size=4), st.sampled_from([COMPLETE, DECLARED]))
+def test_how_much_others_lost_matters_only_where_nobody_holds_it_and_it_was_never_here(
+    facts: Facts, losses: list[Callable[[Facts], Facts]], policy: Policy
+) -> None:
+    for lose in losses:
+        facts = lose(facts)
+    if facts.holders or (facts.here is not None and facts.here.state is not Residency.NEVER_SEEN):
+        counted = but(facts, lost_elsewhere_blocks=3)
+        assert decide(facts, policy) == decide(counted, policy)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tests.bench.ledger_load import NANOS, Message, Published
 from tests.bench.ledger_peers import DIGESTER
 from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.findings import Answers
 from whymiss.ledger.fleet import Delivery, Ledger
 from whymiss.ledger.window import LATE_SECONDS
 from whymiss.model import Block, Residency, StreamId
@@ -138,6 +139,7 @@ class Questions:
         self.earliest, self.latest = self.asked.unix_nanos - NANOS // 10, self.asked.unix_nanos + NANOS // 10
         self.window = round(WINDOW_SECONDS * NANOS)
         self.unseen = self.held = False
+        self.lost: list[Answers] = []
 
     def _ask(self, name: str, question: Callable[[], Answer]) -> Answer:
         begin = time.thread_time()
@@ -151,7 +153,7 @@ class Questions:
         if self.unseen:
             self._twins()
         self._elsewhere()
-        if self.unseen and not self.held:
+        if self.unseen and not self.held and not self.lost:
             # Where another stream held the block or lost it, its siblings decide nothing.
             self._siblings()
 
@@ -164,15 +166,14 @@ class Questions:
         ledger.groups(stream)
         ledger.tiers(stream)
         self._ask("coverage of the window", lambda: ledger.coverage(stream, self.latest - self.window, self.latest))
-        self.unseen = not self._held(stream, self.position)
+        states = ledger.as_of(stream, self.asked.keys, self.position)
+        self.unseen = self._ask("as_of, first block", lambda: states[0].state) is Residency.NEVER_SEEN
+        if not self.unseen:
+            self._count(states)
 
-    def _held(self, stream: StreamId, position: int) -> bool:
-        states = self.ledger.as_of(stream, self.asked.keys, position)
-        if self._ask("as_of, first block", lambda: states[0].state) is Residency.NEVER_SEEN:
-            return False
+    def _count(self, states: Answers) -> None:
         self._ask("as_of, all 201 blocks", lambda: states.leading(LOST))
         states.leading({Residency.RESIDENT})
-        return True
 
     def _twins(self) -> None:
         ledger, stream, keys = self.ledger, self.asked.stream, self.asked.keys
@@ -187,6 +188,9 @@ class Questions:
         block = self.ledger.block(stream, self.asked.keys[0]) if self.unseen and self.asked.parent is None else None
         for other in self.ledger.view_of(stream):
             self._another(other, block)
+        if self.unseen and not self.held:
+            for states in self.lost:
+                self._count(states)
 
     def _another(self, other: StreamId, block: Block | None) -> None:
         ledger, key = self.ledger, self.asked.keys[0]
@@ -194,7 +198,13 @@ class Questions:
         ledger.block_size(other)
         ledger.tiers(other)
         ledger.coverage(other, self.latest - self.window, self.latest)
-        self.held |= self._held(other, before)
+        states = ledger.as_of(other, self.asked.keys, before)
+        first = self._ask("as_of, first block", lambda: states[0].state)
+        if first is Residency.RESIDENT:
+            self.held = True
+            self._count(states)
+        elif first is Residency.EVICTED:
+            self.lost.append(states)
         self._ask("touched", lambda: ledger.touched(other, key, before, after))
         if block is not None:
             self._ask("like", lambda: ledger.like(other, block, before))

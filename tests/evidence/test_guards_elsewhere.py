@@ -67,6 +67,10 @@ def test_a_tier_that_lost_a_block_is_no_worker_that_lost_it() -> None:
     assert lost(*became(EVICTED, 1, by=OTHER)) == (True, 1)
 
 
+def test_how_much_was_lost_is_not_counted_where_another_holds_it() -> None:
+    assert lost(*became(EVICTED, 1, by=OTHER), *held(1, by=THIRD)) == (True, None)
+
+
 def test_what_was_lost_before_the_window_is_told_of_nowhere() -> None:
     assert lost(*became(EVICTED, 1, by=OTHER, at=-1)) == (False, None)
     assert lost(*became(EVICTED, 1, by=OTHER, at=0)) == (True, 1)

@@ -72,7 +72,7 @@ class Elsewhere:
         self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
     ) -> Facts:
         holders: list[Holder] = []
-        lost: list[int | None] = []
+        lost: list[tuple[Sequence[Fact], Reason]] = []
         holder_gap = view_gap = Reason.NONE
         for other in view:
             sight = self._view.of(stream, other, reading)
@@ -90,15 +90,18 @@ class Elsewhere:
                     holders.append(Holder(stream=other, tier=tier, leading_blocks=count))
                 evicted = states[0].state is Residency.EVICTED and self._record.in_window(states[0], reading)
                 if evicted and tier is Tier.DEVICE:
-                    lost.append(_certain(states, HELD_OR_LOST, history_gap))
-        known = [count for count in lost if count is not None]
+                    lost.append((states, history_gap))
+        # How much of the chain others lost matters only where nobody ever held it here and nobody holds it there.
+        matters = not holders and facts.here is not None and facts.here.state is Residency.NEVER_SEEN
+        counts = [_certain(states, HELD_OR_LOST, gap) for states, gap in lost] if matters else []
+        known = [count for count in counts if count is not None]
         return msgspec.structs.replace(
             facts,
             holders=tuple(sorted(holders, key=lambda holder: (-(holder.leading_blocks or 0), holder.stream))),
             holder_gap=holder_gap,
             view_gap=view_gap,
             lost_elsewhere=bool(lost),
-            lost_elsewhere_blocks=max(known) if lost and len(known) == len(lost) else None,
+            lost_elsewhere_blocks=max(known) if known and len(known) == len(lost) else None,
             concurrent=self._computing((stream, *view), chain[0], reading),
         )
 
