@@ -1,8 +1,8 @@
 """Prompts with a known identity: which tokens, and under which extra keys.
 
 A block has three identities. ``own`` stands for its own tokens, ``plain`` for all tokens from 0 to its end,
-``key`` for those and the extra keys: the hash that an engine publishes. Two prompts share a block when the
-keys are equal; what injected salts, adapters and edits do to that is known exactly.
+``key`` for those, the extra keys and the hash seed: what an engine publishes. Two prompts share a block when the
+keys are equal; what injected salts, adapters and edits, and unlike seeds, do to that is known exactly.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Prompt(NamedTuple):
     keys: tuple[int, ...]
     extras: Extras
     edited_block: int | None = None
+    hash_seed: int = 0
+    """Of the process that gave the keys."""
 
     def parent(self, index: int) -> int | None:
         """The key before a block."""
@@ -73,7 +75,7 @@ class Identity:
         self._owns: dict[tuple[int, ...], int] = {}
         self._tokens: dict[int, tuple[int, ...]] = {}
         self._plains: dict[tuple[int, int], int] = {}
-        self._keys: dict[tuple[int, Extras], int] = {}
+        self._keys: dict[tuple[int, Extras, int], int] = {}
 
     def own_of(self, tokens: tuple[int, ...]) -> int:
         """The number of a block's tokens; negative, so that it is no number of a trace."""
@@ -99,7 +101,7 @@ class Identity:
         for block in own:
             parent = self._plains.setdefault((parent, block), len(self._plains))
             plains.append(parent)
-            keys.append(self._key(parent, extras))
+            keys.append(self._key(parent, extras, 0))
         return Prompt(
             number, ask.at, length, ask.output_length, ask.session, own, tuple(plains), tuple(keys), extras, edited
         )
@@ -109,13 +111,22 @@ class Identity:
         first = FREE_TOKENS + VOCABULARY + prompt.number * 1_000
         answer = [self.own_of((first + index,) * self.block_size) for index in range(count)]
         ask = Ask(prompt.at, prompt.length, prompt.output, (), prompt.session)
-        return self.prompt(ask, prompt.number, (*prompt.own, *answer), prompt.length, prompt.extras, None)
+        whole = self.prompt(ask, prompt.number, (*prompt.own, *answer), prompt.length, prompt.extras, None)
+        return self.hashed(whole, prompt.hash_seed)
 
-    def _key(self, plain: int, extras: Extras) -> int:
-        name = (plain, extras)
+    def hashed(self, prompt: Prompt, seed: int) -> Prompt:
+        """The prompt under the keys of a process with this hash seed."""
+        if seed == prompt.hash_seed:
+            return prompt
+        keys = tuple(self._key(plain, prompt.extras, seed) for plain in prompt.plain)
+        return prompt._replace(keys=keys, hash_seed=seed)
+
+    def _key(self, plain: int, extras: Extras, seed: int) -> int:
+        name = (plain, extras, seed)
         key = self._keys.get(name)
         if key is None:
-            digest = hashlib.blake2b(repr(name).encode(), digest_size=8).digest()
+            hashed = repr((plain, extras)).encode()
+            digest = hashlib.blake2b(hashed, digest_size=8, key=seed.to_bytes(8, "big") if seed else b"").digest()
             key = self._keys[name] = int.from_bytes(digest, "big")
         return key
 

@@ -115,6 +115,7 @@ class Simulation:
     def _arrive(self, prompt: Prompt, now: int) -> None:
         route = self._router.pick(prompt, now)
         engine = self._engines[route.worker]
+        prompt = self._identity.hashed(prompt, self._spec.hash_seed(engine.index))
         self._prompts[prompt.number] = prompt
         engine.waiting.append(Waiting(prompt, route, now, now + FRONTEND // 2))
         self._agenda.at(now + FRONTEND // 2 + FRONTEND, partial(self._step, engine))

@@ -87,6 +87,8 @@ class FleetSpec:
     """Idle workers publish an empty batch within a second of any lookup: the traffic of a busy fleet."""
     injection: Injection = field(default_factory=Injection)
     faults: Faults = field(default_factory=Faults)
+    hash_seeds: int = 1
+    """How many seeds of the blocks' hashes the engines take in turn; a router knows the first. Needs ``decoders=0``."""
     seed: int = 1
 
     @property
@@ -97,6 +99,10 @@ class FleetSpec:
     def name(self, worker: int) -> str:
         """A worker's name, as in its topic and resource."""
         return f"engine-{worker}"
+
+    def hash_seed(self, worker: int) -> int:
+        """The seed of a worker's hashes; workers of unlike seeds give unlike keys to all blocks."""
+        return worker % self.hash_seeds
 
 
 class KvFrames(NamedTuple):

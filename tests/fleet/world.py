@@ -16,6 +16,7 @@ from tests.fleet.caches import Cache, Gone, Sweep
 from tests.fleet.pool import Operation, Pool, Removed, is_state
 from tests.fleet.prompts import Prompt
 from tests.fleet.routers import Decision
+from tests.fleet.seeds import Seeds
 from tests.fleet.spec import SECOND, FleetSpec, Truth
 from tests.fleet.tier import Found, Tier
 
@@ -49,6 +50,7 @@ class World:
         self.children: defaultdict[int | None, list[int]] = defaultdict(list)
         self.own: dict[int, int] = {}
         self.plain: dict[int, int] = {}
+        self._seeds = Seeds(spec)
         self._swept_promises: dict[int, tuple[int, int]] = {}
         """By request, when a router promised a block that a sweep had taken by the lookup, and when that was."""
         self._tolerance = round(spec.clock_tolerance_seconds * SECOND)
@@ -93,6 +95,7 @@ class World:
         if key not in self.own:
             self.own[key], self.plain[key] = prompt.own[index], prompt.plain[index]
             self.children[prompt.parent(index)].append(key)
+            self._seeds.name(prompt, index)
         if self._keyed:
             cache.plains[prompt.plain[index]].add(key)
 
@@ -133,7 +136,7 @@ class World:
             self._by_engine(asked, first, chain)
             or self._spoilt(asked, chain[0])
             or self._by_record(asked, first, chain, since)
-            or self._never_stored(self.caches[asked.worker], asked.prompt, first, chain, since)
+            or self._never_stored(asked, first, chain, since)
         )
 
     def _by_engine(self, asked: Asked, first: int, chain: Sequence[int]) -> Row | None:
@@ -197,7 +200,8 @@ class World:
             return ""
         return "holder_known" if (route.best or 0) > first else "holder_unknown"
 
-    def _never_stored(self, here: Cache, prompt: Prompt, first: int, chain: Sequence[int], since: int) -> Row:
+    def _never_stored(self, asked: Asked, first: int, chain: Sequence[int], since: int) -> Row:
+        here, prompt = self.caches[asked.worker], asked.prompt
         others = (key for key in self.children[prompt.parent(first)] if key != chain[0] and self._known(key, since))
         # Which they are matters only where tokens were changed.
         siblings = list(others if self._edited else islice(others, 1))
@@ -208,6 +212,9 @@ class World:
             while count < len(chain) and self._twins(here, prompt, first + count):
                 count += 1
             return "extra_key_mismatch", "", label, count
+        unlike = self._under_other_seeds(asked, range(first, first + len(chain)))
+        if unlike:
+            return "identity_mismatch", "", label, unlike
         changed = self._reconverging(prompt, first, len(chain), siblings)
         if changed:
             return "token_divergence", "", label, 1 + changed
@@ -223,6 +230,11 @@ class World:
         if not self._keyed:
             return set()
         return here.plains.get(prompt.plain[index], set()) - {prompt.keys[index]}
+
+    def _under_other_seeds(self, asked: Asked, blocks: range) -> int:
+        """How many of these blocks another worker holds under the keys of its own hash seed; the most of any."""
+        others = ((worker, cache) for worker, cache in enumerate(self.caches) if worker != asked.worker)
+        return max((self._seeds.leading(worker, cache, asked.prompt, blocks) for worker, cache in others), default=0)
 
     def _reconverging(self, prompt: Prompt, first: int, count: int, siblings: Sequence[int]) -> int:
         """Later blocks whose own tokens are those of a sibling's chain at the same index; the most of any chain."""
@@ -250,7 +262,8 @@ class World:
             at = truth.at_unix_nanos
             before = bisect_right(cache.batches, at) - 1
             after = bisect_right(cache.batches, end if index == worker else at + self._tolerance)
-            operations = cache.operations.get(truth.first_key, []) if truth.first_key is not None else []
+            key = None if truth.first_key is None else self._seeds.key_at(index, truth.first_key)
+            operations = [] if key is None else cache.operations.get(key, [])
             if index != worker:
                 apart = skews[worker] - skews[index]
                 near = bisect_right(cache.batches, at - self._tolerance + min(0, apart))
