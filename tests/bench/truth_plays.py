@@ -127,6 +127,8 @@ def of_each_kind(share: float) -> Iterator[Play]:
             FleetSpec(workers=2, capacity=20000, routing="sticky", injection=Injection(salted=0.3, adapted=0.3)),
         ),
         "tokens, edits": ("miniswe", ALL, FleetSpec(workers=2, capacity=20000, routing="sticky", injection=EDITED)),
+        "unlike seeds": (SYNTHETIC, ALL, FleetSpec(workers=4, capacity=9000, routing="rr", hash_seeds=4)),
+        "unlike seeds, turns": ("weka_60", 1000, FleetSpec(workers=4, capacity=6000, routing="rr", hash_seeds=2)),
         "edits, fleet": (SYNTHETIC, 2000, FleetSpec(workers=4, capacity=9000, routing="pa", injection=EDITED)),
     }
     for capacity in (700, 1000, 1500, 2500):

@@ -77,6 +77,22 @@ def test_changed_identity_and_changed_tokens_are_told_apart(injection: Injection
     check_complete(compare(load("miniswe").first(50), spec))
 
 
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "derived"])
+@pytest.mark.parametrize(
+    ("key", "count", "routing"), [("mooncake_synthetic_full", 250, "rr"), ("miniswe", 50, "rr"), ("miniswe", 50, "pa")]
+)
+def test_same_prompt_under_another_hash_seed_is_an_identity_mismatch(
+    key: str, count: int, routing: Literal["rr", "pa"], *, direct: bool
+) -> None:
+    spec = FleetSpec(workers=4, capacity=9000, routing=routing, router_spans=True, hash_seeds=2, lookup_spans=direct)
+    trace = load(key).first(count)
+    score = compare(trace, spec)
+    check_complete(score)
+    assert score.confusion()["identity_mismatch", "identity_mismatch"] >= 2
+    alike = compare(trace, replace(spec, hash_seeds=1))
+    assert not alike.confusion()["identity_mismatch", "identity_mismatch"]
+
+
 def test_draft_model_costs_the_last_matched_block() -> None:
     spec = FleetSpec(workers=2, capacity=6000, routing="sticky", eagle=True, lookup_spans=True)
     score = compare(load("miniswe").first(50), spec)
