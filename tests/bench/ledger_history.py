@@ -46,7 +46,7 @@ class Asked:
     """A lookup that missed: its chain, and what the publishers said before and after it."""
 
     stream: StreamId
-    keys: list[int]
+    keys: tuple[int, ...]
     parent: int | None
     unix_nanos: int
 
@@ -108,7 +108,7 @@ class History:
             self.passing.take(lambda: self.ledger.expire(now))
         prompt = message.prompt
         if prompt is not None:
-            self.asked.append(Asked(stream, prompt.keys[: 1 + 200], prompt.parent, message.unix_nanos))
+            self.asked.append(Asked(stream, tuple(prompt.keys[: 1 + 200]), prompt.parent, message.unix_nanos))
 
     @property
     def retained(self) -> int:
