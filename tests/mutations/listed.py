@@ -10,7 +10,7 @@ from .of_fleet_view import ELSEWHERE, VIEW
 from .of_grouping import BELONGING, COMPANIONS, GROUPING, JOIN_HALVES, SIDES
 from .of_intake import COLUMNS, GROUPS, INTAKE, KEYS, STORES, TOKENS
 from .of_judge import JUDGE
-from .of_ledger import CHECKPOINT, KINSHIP, LINKS, MERGING, WINDOW
+from .of_ledger import BROODS, CHECKPOINT, KINSHIP, LINKS, MERGING, WINDOW
 from .of_numbering import FLEET, NUMBERING, STREAM_RECORD, TIMELINE
 from .of_reading import READING
 from .of_redaction import REDACTION
@@ -26,6 +26,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET),
     *(*BARRIERS, *TALLY, *SINGLE, *SEGMENTS, *HISTORY, *FOLDING),
     *(*INTAKE, *STORES, *GROUPS, *KEYS, *COLUMNS, *TOKENS),
-    *(*KINSHIP, *LINKS, *CHECKPOINT, *WINDOW, *MERGING),
+    *(*KINSHIP, *BROODS, *LINKS, *CHECKPOINT, *WINDOW, *MERGING),
     *(*JOIN_GROUPS, *JOIN_JOINER, *JOIN_PAST, *JOIN_HALVES, *REDACTION),
 )

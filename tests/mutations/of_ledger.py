@@ -23,18 +23,6 @@ KINSHIP = guards(
     ("kin-position", "what is stored later is no relative",
      "== _KNOWN) & (chains.ordinals[pieces] < position)",
      "== _KNOWN)"),
-    ("children-position", "what is stored later is no child",
-     "            if ordinal >= position:\n                return\n",
-     ""),
-    ("children-all", "there are more children than are listed in one go",
-     "        if not brood.more:\n            return\n",
-     "        return\n"),
-    ("children-placed", "a child of unknown depth is of no parent",
-     "rows[(chains.flags_of(chains.piece_of(rows)) & PLACED) != 0]",
-     "rows"),
-    ("children-inside", "what is stored next is no child",
-     "            found.append(rows[inside])\n",
-     "            found.append(rows)\n"),
     ("repeats-before", "a sibling's block that is stored again later is the one that was there before",
      'self._history.locate_before(int(entry["parent"]), position)',
      'self._history.locate(int(entry["parent"]))'),
@@ -50,6 +38,23 @@ KINSHIP = guards(
     ("repeats-head", "a sibling begins with other tokens",
      "sibling.tokens not in {None, head.tokens}",
      "sibling.tokens is not None"),
+)
+
+BROODS = guards(
+    "ledger/broods.py",
+    "tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
+    ("children-position", "what is stored later is no child",
+     "            if ordinal >= position:\n                return\n",
+     ""),
+    ("children-all", "there are more children than are listed in one go",
+     "        if not brood.more:\n            return\n",
+     "        return\n"),
+    ("children-placed", "a child of unknown depth is of no parent",
+     "rows[(chains.flags_of(chains.piece_of(rows)) & PLACED) != 0]",
+     "rows"),
+    ("children-inside", "what is stored next is no child",
+     "            found.append(rows[inside])\n",
+     "            found.append(rows)\n"),
 )
 
 LINKS = guards(

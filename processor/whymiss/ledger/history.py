@@ -8,7 +8,6 @@ are done in steps, so that no batch waits for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,11 +16,12 @@ from ..model import Fact, Residency, Tier
 from .barriers import Barriers
 from .chains import PIECE, Chains
 from .events import Keys
-from .filters import FOR_KEYS, Probe, mask_of
+from .filters import Probe
 from .findings import Findings
 from .folding import fold
 from .merging import mergeable, merged
-from .segments import NO_HITS, Hits, Place, Run, Segment, joined
+from .passing import Passing
+from .segments import NO_HITS, Hits, Place, Segment, joined
 from .single import Operation, judge_one
 from .sorting import NO_INTEGERS, Flags, Integers
 from .tally import judge, tally
@@ -39,10 +39,6 @@ _UNKNOWN, _NEVER_SEEN = Fact(state=Residency.UNKNOWN), Fact(state=Residency.NEVE
 
 LOCATED_MAX = 1 << 10
 """Blocks whose places are remembered until the segments change: one verdict asks about the same ones again."""
-
-
-_Opened: TypeAlias = tuple[memoryview, int, Run, Segment]
-"""A run, with the words of its filter and their number."""
 
 
 class Upkeep(msgspec.Struct, frozen=True, eq=False):
@@ -69,9 +65,7 @@ class History:
         self._held = 0
         self._idle: float | None = None
         """The span for which there is nothing to merge, until the segments change."""
-        self._runs: dict[Place, list[_Opened]] = {}
-        self._chained: list[_Opened] | None = None
-        """The runs of all chained places, newest first."""
+        self._passing: Passing | None = None
         self._located: dict[int, tuple[Chains, int] | None] = {}
         self.version = 0
         """Another number says that the segments changed."""
@@ -100,8 +94,7 @@ class History:
 
     def _changed(self) -> None:
         self.version += 1
-        self._runs.clear()
-        self._chained = None
+        self._passing = None
         self._located.clear()
         self._idle = None
 
@@ -115,7 +108,7 @@ class History:
     def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
         """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""
         found: list[Hits] = []
-        for _, _, run, part in self._runs_of(place):
+        for run, part in self._runs().all_of(place):
             if part.begin >= last:
                 break
             if (rows := run.find(probe)) is None:
@@ -129,14 +122,10 @@ class History:
         whole = joined(found)
         return whole if probe.values.size == 1 or len(found) == 1 else whole.taking(whole.owners.argsort(kind="stable"))
 
-    def _runs_of(self, place: Place) -> Sequence[_Opened]:
-        """The runs of a place with their filters' words, oldest first."""
-        runs = self._runs.get(place)
-        if runs is None:
-            runs = self._runs[place] = [
-                (*run.filter.opened, run, part) for part in self.parts() if (run := part.runs.get(place)) is not None
-            ]
-        return runs
+    def _runs(self) -> Passing:
+        if self._passing is None:
+            self._passing = Passing(list(self.parts()))
+        return self._passing
 
     def as_of(self, place: Place, probe: Probe, position: int) -> Findings:
         """What the record says of some blocks before event ordinal ``position``."""
@@ -180,13 +169,11 @@ class History:
     def operations_on(self, place: Place, key: int, first: int, last: int) -> list[Operation]:
         """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
         found: list[Operation] = []
-        high, mask = key >> 32, mask_of(key, FOR_KEYS.marks)
-        for view, words, run, part in self._runs_of(place):
-            if view[(high * words) >> 32] & mask != mask or part.end <= first:
-                continue
+        for run, part in self._runs().naming(place, key):
             if part.begin >= last:
                 break
-            found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
+            if part.end > first:
+                found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
         return found
 
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
@@ -208,18 +195,11 @@ class History:
 
     def located(self, key: int) -> Iterator[tuple[Segment, int]]:
         """Where a block was stored as part of a chain, the last time first."""
-        if self._chained is None:
-            parts = reversed(list(self.parts()))
-            self._chained = [
-                (*run.filter.opened, run, part) for part in parts for run in part.runs.values() if run.chained
-            ]
-        high, mask = key >> 32, mask_of(key, FOR_KEYS.marks)
-        for view, words, run, part in self._chained:
-            if view[(high * words) >> 32] & mask == mask:
-                begin, end = run.rows_of(key)
-                for code in run.codes[begin:end][::-1].tolist():
-                    if code & 1:
-                        yield part, code >> 1
+        for run, part in self._runs().chains_naming(key):
+            begin, end = run.rows_of(key)
+            for code in run.codes[begin:end][::-1].tolist():
+                if code & 1:
+                    yield part, code >> 1
 
     def locate(self, key: int) -> tuple[Chains, int] | None:
         """The chains and the row in which a block's place in its chain is known."""

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Block, Repeats, Residency
+from .broods import children_in
 from .chains import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, PLACED, Chains
 from .events import Keys
 from .filters import Probe, probe_of
 from .findings import Findings
 from .history import History
 from .links import Links
-from .segments import Brood, Segment
 from .sorting import NO_INTEGERS, Flags, Integers
 
 TWINS_MAX = 256
@@ -27,12 +27,6 @@ RIVALS_MAX = 256
 
 SIBLINGS_MAX = 128
 """Chains that a comparison follows back to their beginning, the last stored ones."""
-
-BROOD = 64
-"""Children that are listed in one go."""
-
-BROODS_MAX = 32
-"""Parents a segment whose first children are kept."""
 
 _KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 
@@ -96,7 +90,7 @@ class Kinship:
         for part in self._history.parts():
             if part.begin >= position:
                 break
-            for key in _children_in(part, parent, position):
+            for key in children_in(part, parent, position):
                 found[key] = None
                 if len(found) == limit:
                     return list(found)
@@ -287,61 +281,6 @@ def _parent(chains: Chains, piece: int, row: int) -> int | None:
         return int(chains.keys[row - 1])
     entry = chains.pieces[piece]
     return int(entry["parent"]) if int(entry["flags"]) & HAS_PARENT else None
-
-
-def _children_in(part: Segment, parent: int | None, position: int) -> Iterator[int]:
-    """The children of a block that one segment saw stored before a position, in order."""
-    brood = part.broods.get(parent)
-    if brood is None:
-        if len(part.broods) >= BROODS_MAX:
-            part.broods.clear()
-        brood = part.broods[parent] = _brood(part.chains, _rows_under(part, parent), 0)
-    told = 0
-    while True:
-        for key, ordinal in zip(brood.keys, brood.ordinals, strict=True):
-            if ordinal >= position:
-                return
-            yield key
-        if not brood.more:
-            return
-        told += len(brood.keys)
-        brood = _brood(part.chains, _rows_under(part, parent), told)
-
-
-def _brood(chains: Chains, rows: Integers, begin: int) -> Brood:
-    some = rows[begin : begin + BROOD]
-    ordinals = chains.ordinals[chains.piece_of(some)]
-    return Brood(tuple(chains.keys[some].tolist()), tuple(ordinals.tolist()), begin + some.size < rows.size)
-
-
-def _rows_under(part: Segment, parent: int | None) -> Integers:
-    """The rows of a block's children, or of all roots, in order."""
-    chains = part.chains
-    if parent is None:
-        return chains.first[chains.roots].astype(np.int64)
-    begun, following = chains.begun_under(parent), _followers(part, parent)
-    if not begun.size and not following.size:
-        return NO_INTEGERS
-    rows = np.sort(np.concatenate((chains.first[begun].astype(np.int64), following)))
-    placed: Integers = rows[(chains.flags_of(chains.piece_of(rows)) & PLACED) != 0]
-    return placed
-
-
-def _followers(part: Segment, key: int) -> Integers:
-    """Rows that follow a block inside one event."""
-    chains = part.chains
-    found = [NO_INTEGERS]
-    for place, run in part.runs.items():
-        if not run.chained or not run.filter.may_hold(key):
-            continue
-        hits = part.select(place, probe_of((key,)))
-        if hits is not None:
-            rows = hits.rows[hits.rows >= 0] + 1
-            rows = rows[rows < len(chains)]
-            pieces = chains.piece_of(rows)
-            inside = (chains.first[pieces] < rows) | ((chains.flags_of(pieces) & CONTINUES) != 0)
-            found.append(rows[inside])
-    return np.concatenate(found)
 
 
 def _usable(chains: Chains, rows: Integers, position: int) -> Flags:
