@@ -99,8 +99,9 @@ def test_only_a_promised_block_is_lost_after_its_route() -> None:
     assert said(unclear) == (Cause.EVICTED, Reason.CAPACITY)
 
 
-def test_unlike_identities_differ_from_block_0_on() -> None:
-    assert judged(but(same_identity=True)).cause is Cause.NO_RECENT_MATCH
+@pytest.mark.parametrize("first", [0, 4])
+def test_unlike_identities_differ_wherever_the_miss_begins(first: int) -> None:
+    assert judged(but(same_identity=True, first=first)).cause is Cause.IDENTITY_MISMATCH
 
 
 def test_tokens_that_are_the_templates_diverge_from_nothing() -> None:
@@ -190,6 +191,6 @@ def test_a_tier_that_has_been_idle_may_be_declared_and_a_hole_in_its_record_may_
     assert (holed.cause, holed.reason) == (Cause.UNKNOWN, HOLE)
 
 
-def test_at_block_0_a_block_is_of_no_other_identity_and_no_branch_by_itself() -> None:
+def test_at_block_0_a_block_is_no_branch_by_itself() -> None:
     assert said(but(first=0, cached_tokens=0, siblings=True)) == (Cause.NO_RECENT_MATCH, Reason.FIRST_SEEN)
     assert said(but(first=4, siblings=True)) == (Cause.NO_RECENT_MATCH, Reason.BRANCH)

@@ -72,7 +72,7 @@ def whole(draw: st.DrawFn) -> Facts:
         lost_elsewhere=draw(st.booleans()),
         tiers_holding=(Tier.HOST,) if draw(st.booleans()) else (),
         differing_kinds=draw(st.sampled_from([None, ("lora",)])) if unseen else None,
-        same_identity=unseen and first == 0 and draw(st.booleans()),
+        same_identity=unseen and draw(st.booleans()),
         siblings=siblings,
         reconverging=draw(st.integers(0, 3)) if siblings else 0,
         extends=unseen and first > 0 and not siblings,

@@ -267,6 +267,27 @@ def test_processes_with_other_hash_seeds_are_an_identity_mismatch_and_no_diverge
     assert verdict.lost_tokens == 12 * 16
 
 
+def test_unlike_hash_seeds_are_one_wherever_the_miss_begins() -> None:
+    scene = Scene("w", "other")
+    scene.serve("warm", "other", 1.0, prompt(text(200), seed=1))
+    scene.serve("shorter", "w", 2.0, prompt(text(96), seed=2))
+    scene.serve("asked", "w", 5.0, prompt(text(200), seed=2), hit=6)
+    verdict = scene.verdict("asked")
+    assert said(verdict) == ("identity_mismatch", "")
+    assert verdict.lost_tokens == 6 * 16
+
+
+def test_unlike_hash_seeds_cost_what_the_best_of_the_others_holds_of_the_same_tenant() -> None:
+    scene = Scene("w", "most", "some")
+    scene.serve("most", "most", 1.0, prompt(text(150), seed=1))
+    scene.serve("another tenant's", "most", 1.5, prompt(text(200), seed=1, salt="a"))
+    scene.serve("some", "some", 2.0, prompt(text(96), seed=3))
+    scene.serve("asked", "w", 5.0, prompt(text(200), seed=2))
+    verdict = scene.verdict("asked")
+    assert said(verdict) == ("identity_mismatch", "")
+    assert verdict.lost_tokens == 9 * 16
+
+
 def test_the_same_prompt_of_another_tenant_elsewhere_is_no_identity_mismatch() -> None:
     scene = Scene("w", "other")
     scene.serve("warm", "other", 1.0, prompt(text(200), salt="a"))

@@ -28,7 +28,8 @@ def facts(
     asked, own = Facts(grade=Grade.DIRECT, here=Fact(state=here)), OwnRecord(record, LOOKED)
     known = recent or lives()
     elsewhere = Elsewhere(record, own, known, View(record, own, known, 10))
-    return elsewhere.add(asked, ME, reading(*CHAIN, first=first, decodes=decodes), CHAIN)
+    missed = reading(*CHAIN, first=first, decodes=decodes)
+    return elsewhere.add_identities(elsewhere.add(asked, ME, missed, CHAIN), ME, missed, CHAIN)
 
 
 # --- holders ---------------------------------------------------------------------------------------------
@@ -126,24 +127,21 @@ def test_what_this_worker_said_of_tiers_like_another_workers_may_be_in_a_hole() 
 MINE, TWIN = Block(key=1, parent=None, depth=0, extras=7), Block(key=51, parent=None, depth=0, extras=7)
 
 
-def alike(
-    twin: Block = TWIN, *, here: Residency = Residency.NEVER_SEEN, first: int = 0, silent: bool = False
-) -> tuple[bool, Reason]:
+def alike(*twins: Block, first: int = 0, silent: bool = False) -> tuple[bool, Reason]:
     record = Told(
         others=[OTHER],
         blocks={(ME, 1): MINE},
-        alike={OTHER: [twin]},
+        alike={OTHER: list(twins or [TWIN])},
         events=held(51, by=OTHER),
         batches={OTHER: []} if silent else {},
     )
-    said = facts(record, here=here, first=first)
+    said = facts(record, first=first)
     return said.same_identity, said.relatives_gap
 
 
-def test_unlike_seeds_are_looked_for_where_the_very_first_block_was_never_seen() -> None:
+def test_unlike_seeds_are_looked_for_wherever_the_miss_begins() -> None:
     assert alike() == (True, Reason.NONE)
-    assert alike(here=EVICTED) == (False, Reason.NONE)
-    assert alike(first=1) == (False, Reason.NONE)
+    assert alike(first=1) == (True, Reason.NONE)
 
 
 def test_a_twin_is_one_only_if_its_worker_surely_held_it() -> None:

@@ -79,7 +79,8 @@ def test_changed_identity_and_changed_tokens_are_told_apart(injection: Injection
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "derived"])
 @pytest.mark.parametrize(
-    ("key", "count", "routing"), [("mooncake_synthetic_full", 250, "rr"), ("miniswe", 50, "rr"), ("miniswe", 50, "pa")]
+    ("key", "count", "routing"),
+    [("mooncake_synthetic_full", 250, "rr"), ("miniswe", 50, "rr"), ("miniswe", 50, "pa"), ("weka_60", 60, "rr")],
 )
 def test_same_prompt_under_another_hash_seed_is_an_identity_mismatch(
     key: str, count: int, routing: Literal["rr", "pa"], *, direct: bool

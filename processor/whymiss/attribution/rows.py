@@ -287,7 +287,7 @@ def extra_key_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
 def identity_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
     """Row 15: the same tokens and extra keys are elsewhere under another key."""
     del policy
-    return Yes(lost_blocks=facts.same_tokens_leading) if facts.same_identity and facts.first == 0 else None
+    return Yes(lost_blocks=facts.same_tokens_leading) if facts.same_identity else None
 
 
 def token_divergence(facts: Facts, policy: Policy) -> Yes | Unsure | None:

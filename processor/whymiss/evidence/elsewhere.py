@@ -26,9 +26,7 @@ class Elsewhere:
         """The facts with holders, tiers and workers that lost the block."""
         view = self._view.others(stream, reading)
         facts = self._tiers(facts, stream, reading, chain, view)
-        facts = self._workers(facts, stream, reading, chain, view)
-        unseen = facts.here is not None and facts.here.state is Residency.NEVER_SEEN
-        return self._identities(facts, stream, reading, chain, view) if unseen and not reading.first else facts
+        return self._workers(facts, stream, reading, chain, view)
 
     # --- tiers ------------------------------------------------------------------------------------
 
@@ -105,14 +103,16 @@ class Elsewhere:
             concurrent=self._computing((stream, *view), chain[0], reading),
         )
 
-    def _identities(
-        self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
-    ) -> Facts:
-        """Whether another worker held the same tokens and extra keys under another key: unlike hash seeds."""
+    def add_identities(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
+        """Whether another worker held the same tokens and extra keys under another key: unlike hash seeds.
+
+        What was hit before was hit under the worker's own keys, so that says nothing of the other's seed.
+        """
         block = self._ledger.block(stream, chain[0])
         if block is None:
             return facts
-        for other in view:
+        best: int | None = None
+        for other in self._view.others(stream, reading):
             sight = self._view.of(stream, other, reading)
             for twin in self._ledger.like(other, block, sight.before):
                 if block.extras is not None and twin.extras is not None and twin.extras != block.extras:
@@ -123,18 +123,18 @@ class Elsewhere:
                 gap = self._view.doubt(sight, Tier.DEVICE, twin.key, fact, reading)
                 if unclear or gap:
                     return msgspec.structs.replace(facts, relatives_gap=gap or Reason.AMBIGUOUS_CHAIN)
-                leading = self._like_leading(other, stream, chain, sight.before)
-                return msgspec.structs.replace(facts, same_identity=True, same_tokens_leading=leading)
-        return facts
+                best = max(best or 0, self._like_leading(other, stream, chain, sight.before))
+                break
+        return facts if best is None else msgspec.structs.replace(facts, same_identity=True, same_tokens_leading=best)
 
     def _like_leading(self, other: StreamId, stream: StreamId, chain: Sequence[int], position: int) -> int:
-        count = 0
-        for key in chain:
+        """How many of the first blocks another worker held under other keys, and with the same extra keys."""
+        for count, key in enumerate(chain):
             block = self._ledger.block(stream, key)
-            if block is None or not self._ledger.like(other, block, position):
-                break
-            count += 1
-        return count
+            twins = () if block is None else self._ledger.like(other, block, position)
+            if block is None or all(twin.extras != block.extras for twin in twins):
+                return count
+        return len(chain)
 
     def _computing(self, streams: Sequence[StreamId], key: int, reading: Reading) -> bool:
         """Whether a request that was in its prefill at the lookup stored the block after it."""

@@ -117,6 +117,8 @@ class FactFinder:
             facts = self._relatives.add_twins(facts, stream, reading, chain)
         facts = self._elsewhere.add(facts, stream, reading, chain)
         if unseen and not decided_by_holders(facts):
+            facts = self._elsewhere.add_identities(facts, stream, reading, chain)
+        if unseen and not decided_by_holders(facts):
             facts = self._relatives.add_siblings(facts, stream, reading)
         return self._settle_offload(facts, stream)
 

@@ -138,7 +138,7 @@ def decided_by_holders(facts: Facts) -> bool:
     """Whether a row of the table before those about siblings answers: who else holds or held the block, or its twins."""
     held = bool(facts.holders or facts.holder_gap or facts.lost_elsewhere or facts.record_gap)
     alike = facts.differing_kinds is not None or bool(facts.relatives_gap)
-    return held or alike or (facts.same_identity and facts.first == 0)
+    return held or alike or facts.same_identity
 
 
 def _parent(block: Block | None, reading: Reading) -> int | None:
