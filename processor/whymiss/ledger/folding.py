@@ -7,14 +7,13 @@ were removed than had been stored stays known, as one removal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
-from ..model import Tier
-from .barriers import BarrierColumns
+from .barriers import BarrierColumns, Barriers
 from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
 from .events import Keys
 from .filters import Filter
@@ -22,9 +21,7 @@ from .segments import Hits, Place, Run, Segment, joined
 from .sorting import NO_INTEGERS, Flags, Integers, ordered
 from .tally import tally
 
-if TYPE_CHECKING:
-    from .history import History
-
+NanosOf: TypeAlias = Callable[[Integers], Integers]
 
 _ALL = (1 << 8) - 1
 
@@ -53,11 +50,14 @@ def _united(ascending: Integers, others: Integers) -> Integers:
     return whole[np.concatenate((np.ones(1, np.bool_), whole[1:] != whole[:-1]))] if whole.size else whole
 
 
-def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment | None]:
-    """Fold the oldest segment into a base: ``None`` after each step, the new base at the end."""
+def fold(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Iterator[Segment | None]:
+    """Fold the oldest segment into a base: ``None`` after each step, the new base at the end.
+
+    ``nanos_of`` says when events of either happened.
+    """
     places: dict[Place, _Kept] = {}
     for place in dict.fromkeys((*base.runs, *segment.runs)):
-        for kept in _surviving(base, segment, place, history):
+        for kept in _surviving(base, segment, place, barriers.of(place[0])):
             if kept is None:
                 yield None
             elif kept.keys.size:
@@ -85,15 +85,14 @@ def fold(base: Segment, segment: Segment, history: History) -> Iterator[Segment 
         yield None
         ordinals = _united(ordinals, kept.ordinals)
     yield None
-    nanos = history.nanos_of(ordinals, Tier.DEVICE)
+    nanos = nanos_of(ordinals)
     for _ in chains.put_in_order():
         yield None
     yield Segment((0, segment.end), runs, chains, stamps=(ordinals, nanos))
 
 
-def _surviving(base: Segment, segment: Segment, place: Place, history: History) -> Iterator[_Kept | None]:
+def _surviving(base: Segment, segment: Segment, place: Place, barriers: BarrierColumns) -> Iterator[_Kept | None]:
     chained = any(run.chained for part in (base, segment) if (run := part.runs.get(place)))
-    barriers = history.barriers.of(place[0])
     kept: list[_Kept] = []
     for keys, hits in _slices(base, segment, place):
         if keys.size:

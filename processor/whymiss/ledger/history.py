@@ -319,7 +319,7 @@ class History:
 
     def _fold(self, segment: Segment) -> Iterator[Sequence[Segment]]:
         base: Segment | None = None
-        for base in fold(self.base, segment, self):
+        for base in fold(self.base, segment, self.barriers, lambda ordinals: self.nanos_of(ordinals, Tier.DEVICE)):
             if base is None:
                 yield ()
         assert base is not None, "folding ends with a base"
