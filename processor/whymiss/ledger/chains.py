@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .events import Keys
-from .filters import FOR_DIGESTS, Filter, Probe
+from .filters import FOR_DIGESTS, Filter, Probe, bytes_of
 from .indexes import Index
 from .sorting import NO_INTEGERS, Integers, Rows, order_of
 
@@ -56,12 +56,12 @@ class Chains:
     def __init__(
         self,
         keys: Keys,
-        digests: tuple[Keys, Keys, Filter] | None,
+        digests: tuple[Keys, Keys, Filter | None] | None,
         first: Rows,
         ordinals: Integers,
         pieces: Pieces,
     ) -> None:
-        """``digests`` are those of own tokens and of all from block 0 on, and the filter of the former."""
+        """``digests`` are those of own tokens and of all from block 0 on, and the filter of the former if it is made."""
         self.keys = keys
         self.own: Keys | None = None if digests is None else digests[0]
         self.prefix: Keys | None = None if digests is None else digests[1]
@@ -82,11 +82,11 @@ class Chains:
     def nbytes(self) -> int:
         """Bytes of all columns, with the index."""
         rows = self.keys.nbytes + self.first.nbytes + self.ordinals.nbytes + self.pieces.nbytes
-        if self.own is None or self.prefix is None or self._own_filter is None:
+        if self.own is None or self.prefix is None:
             return rows
         # The index of own digests has a row number for each row, and one for each slice of eight.
         index = 4 * self.own.size + self.own.size // 2
-        return rows + self.own.nbytes + self.prefix.nbytes + index + self._own_filter.nbytes
+        return rows + self.own.nbytes + self.prefix.nbytes + index + bytes_of(self.own.size, FOR_DIGESTS)
 
     def piece_of(self, rows: Integers) -> Integers:
         """The piece of each row; the last one for -1."""
@@ -128,11 +128,16 @@ class Chains:
             self._by_own = Index(own, order_of(own))
         return self._by_own
 
+    def _filter_of(self, own: Keys) -> Filter:
+        if self._own_filter is None:
+            self._own_filter = Filter.of(own, FOR_DIGESTS)
+        return self._own_filter
+
     def with_own(self, digests: Probe, limit: int) -> tuple[Integers, Integers]:
         """Which digest, and the last ``limit`` rows whose own tokens have it."""
-        if self.own is None or self._own_filter is None:
+        if self.own is None:
             return _nothing()
-        passing = self._own_filter.passing(digests)
+        passing = self._filter_of(self.own).passing(digests)
         if not passing.size:
             return _nothing()
         owners, rows = self._index_of_own(self.own).find(self.own, digests.values[passing], limit)
@@ -140,7 +145,7 @@ class Chains:
 
     def with_prefix(self, own: int, digest: int) -> Integers:
         """Rows whose tokens from block 0 on have a digest; ``own`` is that of their own ones."""
-        if self.own is None or self.prefix is None or self._own_filter is None or not self._own_filter.may_hold(own):
+        if self.own is None or self.prefix is None or not self._filter_of(self.own).may_hold(own):
             return _nothing()[0]
         if self._by_own is None and self.prefix.size < SEARCHED_FROM:
             found: Integers = (self.prefix == np.uint64(digest)).nonzero()[0]
@@ -154,9 +159,9 @@ class Chains:
 
         No two of a chain's digests are the same, and no two of ``digests`` may be.
         """
-        if self.own is None or self.prefix is None or self._own_filter is None:
+        if self.own is None or self.prefix is None:
             return _nothing()
-        passing = self._own_filter.passing(own)
+        passing = self._filter_of(self.own).passing(own)
         if not passing.size:
             return _nothing()
         # Each own digest once: where many blocks have the same tokens, their rows are many, but never more than there are.
@@ -195,11 +200,6 @@ class Chains:
 def _nothing() -> tuple[Integers, Integers]:
     none = np.zeros(0, np.int64)
     return none, none
-
-
-def filter_of(own: Keys) -> Filter:
-    """The filter of a column of own digests."""
-    return Filter.of(own, FOR_DIGESTS)
 
 
 def digests_in_steps(

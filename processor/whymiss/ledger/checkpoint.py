@@ -26,7 +26,7 @@ import numpy.typing as npt
 from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
 from .barriers import Barrier
-from .chains import PIECE, Chains, filter_of
+from .chains import PIECE, Chains
 from .digests import Digester
 from .events import Keys
 from .fleet import Ledger
@@ -298,7 +298,7 @@ def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
         own, prefix = (None, None) if packed.digests is None else map(_keys, packed.digests)
         chains = Chains(
             _keys(packed.keys),
-            None if own is None or prefix is None else (own, prefix, filter_of(own)),
+            None if own is None or prefix is None else (own, prefix, None),
             np.frombuffer(packed.first, np.uint32),
             _integers(packed.ordinals),
             np.frombuffer(packed.pieces, PIECE),

@@ -30,7 +30,6 @@ from .chains import (
     UNLISTED,
     UNPLACED,
     Chains,
-    filter_of,
 )
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Stored
@@ -127,7 +126,7 @@ class Intake:
         if self._has_own:
             own = self._prefixes.own()
             prefix, lasts = self._prefixes.column(own)
-            digests = own, prefix, filter_of(own)
+            digests = own, prefix, None
         for key, event in self._tails.items():
             link = self._links[event]
             assert link is not None, "a tail has its place"
