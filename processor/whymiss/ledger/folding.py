@@ -42,11 +42,11 @@ class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     chained: bool
 
 
-def _united(ascending: Integers, others: Integers) -> Integers:
+def _united(some: Integers, others: Integers) -> Integers:
     """All numbers of both once, in order."""
-    whole = np.concatenate((ascending, others))
-    # Most stand in long stretches that ascend already, which is what this kind of sort is quick with.
-    whole.sort(kind="stable")
+    # The same as numpy's ``union1d``, which takes many times as long.
+    whole = np.concatenate((some, others))
+    whole.sort()
     return whole[np.concatenate((np.ones(1, np.bool_), whole[1:] != whole[:-1]))] if whole.size else whole
 
 
