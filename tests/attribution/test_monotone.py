@@ -58,8 +58,8 @@ def whole(draw: st.DrawFn) -> Facts:
         lookup_seen=True,
         disabled=disabled,
         speculative=draw(st.booleans()),
-        # What the dense group held further than the others is in its record too.
-        sparse_lost_tokens=draw(st.sampled_from([None, None, 64])) if ahead * 16 >= 64 else None,
+        # A dense group that holds less than a unit further than the others has lost none.
+        sparse_lost_tokens=draw(st.sampled_from([None, None, 64])) if left and not 0 < ahead * 16 < unit else None,
         sparse_boundary=first + ahead if ahead and ahead * 16 >= unit and draw(st.booleans()) else None,
         dense_ahead=ahead,
         here=Fact(
