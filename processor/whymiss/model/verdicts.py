@@ -81,7 +81,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be said that no other worker held the block."""
     lost_elsewhere: bool = False
     lost_elsewhere_blocks: int | None = None
-    """Leading blocks that the best of those workers had held."""
+    """Leading blocks that the best of those workers had held; not counted where a holder or the worker's own record decides."""
     tiers_holding: tuple[Tier, ...] = ()
     tier_blocks: int | None = None
     """Leading blocks that the best of those tiers held."""
@@ -100,7 +100,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     likeness: Likeness | None = None
     """How the block compares with a known-good template, where it can be compared with one."""
     siblings: bool = False
-    """Another block was stored under the same parent, on any worker of the view."""
+    """Another block was stored under the same parent, on any worker of the view.
+
+    This and what the siblings repeat is asked only where no nearer row of the table decides.
+    """
     siblings_gap: Reason = Reason.NONE
     """Why other workers may have had siblings, or chains of them, that are not counted."""
     extends: bool = False
