@@ -13,6 +13,7 @@ from whymiss.ledger.findings import Answers, Findings
 from whymiss.ledger.indexes import Index
 from whymiss.ledger.segments import Run
 from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
+from whymiss.ledger.steps import at_once
 from whymiss.ledger.tally import STATES
 from whymiss.model import Residency
 
@@ -45,10 +46,7 @@ def test_a_filter_keeps_most_others_out(density: Density, most: int) -> None:
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int], stepwise: bool) -> None:
     rows_of = column(held)
-    index: Index | None = Index(rows_of, order_of(rows_of))
-    if stepwise:
-        *_, index = Index.in_steps(rows_of)
-    assert index is not None
+    index = at_once(Index.in_steps(rows_of)) if stepwise else Index(rows_of, order_of(rows_of))
     wanted = column(sorted({*asked, *held[:8]}))
     owners, rows = index.find(rows_of, wanted, len(held))
     found = sorted(zip(wanted[owners].tolist(), rows.tolist(), strict=True))

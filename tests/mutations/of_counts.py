@@ -168,6 +168,6 @@ FOLDING = guards(
      "    stays[found.last[odd & (low == 0)]] = True\n",
      ""),
     ("fold-surplus-held", "that the count is unsure outlives the window",
-     "    if kept.surplus.any():\n",
-     "    if False:\n"),
+     "        if surplus.any():\n",
+     "        if False:\n"),
 )

@@ -7,7 +7,7 @@ depth is the piece's depth plus its place in the piece. So neither takes a colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from .events import Keys
 from .filters import FOR_DIGESTS, Filter, Probe, bytes_of
 from .indexes import Index
 from .sorting import NO_INTEGERS, Integers, Rows, order_of
+from .steps import Steps, concatenated, taken
 
 PIECE = np.dtype(
     [
@@ -115,13 +116,10 @@ class Chains:
         flags: npt.NDArray[np.uint8] = self.pieces["flags"][pieces]
         return flags
 
-    def put_in_order(self) -> Iterator[None]:
+    def put_in_order(self) -> Steps[None]:
         """Make the index now and in steps, rather than when a question needs it."""
-        if self.own is None:
-            return
-        for index in Index.in_steps(self.own):
-            self._by_own = index
-            yield
+        if self.own is not None:
+            self._by_own = yield from Index.in_steps(self.own)
 
     def _index_of_own(self, own: Keys) -> Index:
         if self._by_own is None:
@@ -202,22 +200,18 @@ def _nothing() -> tuple[Integers, Integers]:
     return none, none
 
 
-def digests_in_steps(
-    parts: Sequence[Chains], rows: Integers | None = None
-) -> Iterator[tuple[Keys, Keys, Filter] | None]:
-    """The digests of several chains' rows, or of some of them, one after the other: ``None`` until they are there.
-
-    Ends without them where there are none.
-    """
+def digests_in_steps(parts: Sequence[Chains], rows: Integers | None = None) -> Steps[tuple[Keys, Keys, Filter] | None]:
+    """The digests of several chains' rows, or of some of them, one after the other; ``None`` where there are none."""
     if all(part.own is None for part in parts):
-        return
-    columns: list[Keys] = []
-    for digests in ([part.own for part in parts], [part.prefix for part in parts]):
-        whole = np.concatenate(
-            [np.zeros(len(part), np.uint64) if one is None else one for part, one in zip(parts, digests, strict=True)]
-        )
-        yield None
-        columns.append(whole if rows is None else whole[rows])
-        yield None
-    for made in Filter.in_steps(columns[0], FOR_DIGESTS):
-        yield None if made is None else (columns[0], columns[1], made)
+        return None
+    own = yield from _digests([part.own for part in parts], parts, rows)
+    prefix = yield from _digests([part.prefix for part in parts], parts, rows)
+    return own, prefix, (yield from Filter.in_steps(own, FOR_DIGESTS))
+
+
+def _digests(columns: Sequence[Keys | None], parts: Sequence[Chains], rows: Integers | None) -> Steps[Keys]:
+    known = [
+        np.zeros(len(part), np.uint64) if column is None else column
+        for column, part in zip(columns, parts, strict=True)
+    ]
+    return concatenated(known) if rows is None else taken(known, rows)

@@ -8,14 +8,14 @@ those bits of a word are all set by others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from functools import cache, lru_cache
 
 import msgspec
 import numpy as np
 
 from .events import Keys
-from .sorting import STEP_BITS, Integers
+from .sorting import Integers
+from .steps import MARKING, Steps, at_once, parts_of
 
 WORD = np.dtype("<u8")
 
@@ -131,23 +131,23 @@ class Filter:
     @classmethod
     def of(cls, values: Keys, density: Density = FOR_KEYS) -> Filter:
         """The filter of a column."""
-        *_, made = cls.in_steps(values, density)
-        assert made is not None, "it ends with the filter"
-        return made
+        return at_once(cls.in_steps(values, density))
 
     @classmethod
-    def in_steps(cls, values: Keys, density: Density = FOR_KEYS) -> Iterator[Filter | None]:
-        """Make one in steps of a bounded size: ``None`` after each, the filter at the end."""
-        words = np.zeros(_words(values.size, density), WORD)
-        for begin in range(0, values.size, 1 << STEP_BITS):
-            some = values[begin : begin + (1 << STEP_BITS)]
+    def in_steps(cls, values: Keys, density: Density = FOR_KEYS) -> Steps[Filter]:
+        """Make one in steps of a bounded size."""
+        words = np.empty(_words(values.size, density), WORD)
+        for part in parts_of(words):
+            part.fill(0)
+            yield part.size
+        for some in parts_of(values):
             where = some >> np.uint64(_HALF)
             where *= np.uint64(words.size)
             where >>= np.uint64(_HALF)
             # Signed it is taken as it is: unsigned it would be copied to be an index.
             np.bitwise_or.at(words, where.view(np.int64), marks_of(some, density.marks))
-            yield None
-        yield cls(words, density.marks)
+            yield some.size * MARKING
+        return cls(words, density.marks)
 
     @property
     def nbytes(self) -> int:

@@ -7,7 +7,7 @@ were removed than had been stored stays known, as one removal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,15 +18,16 @@ from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_step
 from .events import Keys
 from .filters import Filter
 from .segments import Hits, Place, Run, Segment, joined
-from .sorting import NO_INTEGERS, Flags, Integers, ordered
+from .sorting import NO_INTEGERS, Flags, Integers, Rows, cut, ordered
+from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
 from .tally import tally
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 
 _ALL = (1 << 8) - 1
 
-SLICE_ROWS = 1 << 15
-"""Operations of a segment that are counted in one step."""
+COUNTING = 12
+"""What an operation costs that is counted."""
 
 
 class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -42,71 +43,48 @@ class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     chained: bool
 
 
-def _united(some: Integers, others: Integers) -> Integers:
-    """All numbers of both once, in order."""
-    # The same as numpy's ``union1d``, which takes many times as long.
-    whole = np.concatenate((some, others))
-    whole.sort()
-    return whole[np.concatenate((np.ones(1, np.bool_), whole[1:] != whole[:-1]))] if whole.size else whole
-
-
 def fold(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Iterator[Segment | None]:
-    """Fold the oldest segment into a base: ``None`` after each step, the new base at the end.
+    """Fold the oldest segment into a base: ``None`` after each portion of the work, the new base at the end.
 
     ``nanos_of`` says when events of either happened.
     """
+    return in_portions(fold_in_steps(base, segment, barriers, nanos_of))
+
+
+def fold_in_steps(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Steps[Segment]:
+    """The same in steps of a bounded size."""
     places: dict[Place, _Kept] = {}
     for place in dict.fromkeys((*base.runs, *segment.runs)):
-        for kept in _surviving(base, segment, place, barriers.of(place[0])):
-            if kept is None:
-                yield None
-            elif kept.keys.size:
-                places[place] = kept
-    yield None
-    held = np.zeros(len(base.chains) + len(segment.chains), np.bool_)
-    for kept in places.values():
-        held[kept.rows[kept.rows >= 0]] = True
-        yield None
-    chains = base.chains
-    for remaining in _remaining(base.chains, segment.chains, held):
-        if remaining is None:
-            yield None
-        else:
-            chains = remaining
-    yield None
-    row_of = np.zeros(held.size + 1, np.int64)
-    np.cumsum(held, out=row_of[:-1])
-    row_of[:-1] -= 1
+        kept = yield from _surviving(base, segment, place, barriers.of(place[0]))
+        if kept.keys.size:
+            places[place] = kept
+    rows, row_of = yield from _numbered(len(base.chains) + len(segment.chains), places.values())
+    chains = yield from _remaining(base.chains, segment.chains, rows)
     runs: dict[Place, Run] = {}
-    ordinals = NO_INTEGERS
     for place, kept in places.items():
-        yield None
-        runs[place] = _run(kept, row_of)
-        yield None
-        ordinals = _united(ordinals, kept.ordinals)
-    yield None
-    nanos = nanos_of(ordinals)
-    for _ in chains.put_in_order():
-        yield None
-    yield Segment((0, segment.end), runs, chains, stamps=(ordinals, nanos))
+        runs[place] = yield from _run(kept, row_of)
+    ordinals = yield from _united([kept.ordinals for kept in places.values()])
+    nanos = yield from filled(np.empty_like(ordinals), (nanos_of(some) for some in parts_of(ordinals)), TAKING)
+    yield from chains.put_in_order()
+    return Segment((0, segment.end), runs, chains, stamps=(ordinals, nanos))
 
 
-def _surviving(base: Segment, segment: Segment, place: Place, barriers: BarrierColumns) -> Iterator[_Kept | None]:
+def _surviving(base: Segment, segment: Segment, place: Place, barriers: BarrierColumns) -> Steps[_Kept]:
     chained = any(run.chained for part in (base, segment) if (run := part.runs.get(place)))
-    kept: list[_Kept] = []
+    none = np.zeros(0, np.bool_)
+    kept = [_Kept(np.zeros(0, np.uint64), NO_INTEGERS, none, NO_INTEGERS, none, chained)]
     for keys, hits in _slices(base, segment, place):
         if keys.size:
             kept.append(_held(keys, hits, barriers, segment.end, chained=chained))
-        yield None
-    if kept:
-        yield _Kept(
-            np.concatenate([one.keys for one in kept]),
-            np.concatenate([one.ordinals for one in kept]),
-            np.concatenate([one.stores for one in kept]),
-            np.concatenate([one.rows for one in kept]),
-            np.concatenate([one.surplus for one in kept]),
-            chained,
-        )
+        yield hits.rows.size * COUNTING
+    return _Kept(
+        (yield from concatenated([one.keys for one in kept])),
+        (yield from concatenated([one.ordinals for one in kept])),
+        (yield from concatenated([one.stores for one in kept])),
+        (yield from concatenated([one.rows for one in kept])),
+        (yield from concatenated([one.surplus for one in kept])),
+        chained,
+    )
 
 
 def _slices(base: Segment, segment: Segment, place: Place) -> Iterator[tuple[Keys, Hits]]:
@@ -116,18 +94,15 @@ def _slices(base: Segment, segment: Segment, place: Place) -> Iterator[tuple[Key
         for part, offset in ((base, 0), (segment, len(base.chains)))
         if (run := part.runs.get(place)) is not None
     ]
-    longest = max((run.keys for _, run, _ in runs), key=len)
-    splits = longest[SLICE_ROWS::SLICE_ROWS]
-    bounds = [[0, *run.keys.searchsorted(splits).tolist(), run.keys.size] for _, run, _ in runs]
-    for number in range(splits.size + 1):
+    for slices in cut([run.keys for _, run, _ in runs]):
         columns: list[Keys] = []
         found: list[Hits] = []
-        for (part, run, offset), bound in zip(runs, bounds, strict=True):
-            begin, end = bound[number], bound[number + 1]
-            hits = part.described(run, np.arange(end - begin), run.codes[begin:end].astype(np.int64))
+        for (part, run, offset), some in zip(runs, slices, strict=True):
+            codes = run.codes[some].astype(np.int64)
+            hits = part.described(run, np.arange(codes.size), codes)
             rows = np.where(hits.rows < 0, -1, hits.rows + offset)
             hits = Hits(hits.owners, hits.ordinals, hits.stores, rows, hits.reported)
-            columns.append(run.keys[begin:end][~hits.reported])
+            columns.append(run.keys[some][~hits.reported])
             found.append(hits.taking(~hits.reported))
         order, keys = ordered(np.concatenate(columns))
         yield keys, joined(found).taking(order.astype(np.int64))
@@ -151,62 +126,127 @@ def _held(keys: Keys, hits: Hits, barriers: BarrierColumns, position: int, *, ch
     return _Kept(keys[stays], hits.ordinals[stays], hits.stores[stays], hits.rows[stays], surplus[stays], chained)
 
 
-def _run(kept: _Kept, row_of: Integers) -> Run:
-    codes = np.where(kept.stores & kept.chained, row_of[kept.rows], kept.ordinals) * 2 + kept.stores
-    keys = kept.keys
-    if kept.surplus.any():
-        # One removal before the first store says it again.
-        where = np.flatnonzero(kept.surplus)
-        codes = np.insert(codes, where, kept.ordinals[where] * 2)
-        keys = np.insert(keys, where, keys[where])
-    return Run(keys, codes, chained=kept.chained)
+def _numbered(size: int, places: Collection[_Kept]) -> Steps[tuple[Integers, Rows]]:
+    """The chain rows of both segments that are held, and how many of them are before each row."""
+    held = np.zeros(size, np.bool_)
+    for kept in places:
+        for some in parts_of(kept.rows):
+            held[some[some >= 0]] = True
+            yield some.size * TAKING
+    found: list[Integers] = []
+    before = np.empty(size, np.uint32)
+    count = 0
+    for stretch in stretches(size):
+        here = held[stretch]
+        found.append(np.flatnonzero(here) + stretch.start)
+        before[stretch] = here.cumsum() - here + count
+        count += found[-1].size
+        yield here.size * TAKING
+    return (yield from filled(np.empty(count, np.int64), found)), before
 
 
-def _remaining(older: Chains, newer: Chains, held: Flags) -> Iterator[Chains | None]:
+def _run(kept: _Kept, row_of: Rows) -> Steps[Run]:
+    keys: list[Keys] = []
+    codes: list[Integers] = []
+    for some in stretches(kept.keys.size):
+        ordinals, stores, surplus = kept.ordinals[some], kept.stores[some], kept.surplus[some]
+        values = ordinals.copy()
+        if kept.chained:
+            values[stores] = row_of[kept.rows[some][stores]]
+        coded, named = values * 2 + stores, kept.keys[some]
+        if surplus.any():
+            # One removal before the first store says it again.
+            where = np.flatnonzero(surplus)
+            coded = np.insert(coded, where, ordinals[where] * 2)
+            named = np.insert(named, where, named[where])
+        keys.append(named)
+        codes.append(coded)
+        yield named.size * 2 * TAKING
+    column = yield from concatenated(keys)
+    coded = yield from concatenated(codes)
+    return Run(column, coded, chained=kept.chained, passing=(yield from Filter.in_steps(column)))
+
+
+def _united(columns: Sequence[Integers]) -> Steps[Integers]:
+    """All numbers once, in order."""
+    parts = [NO_INTEGERS]
+    for some in (some for column in columns for some in parts_of(column)):
+        parts.append(_once(some))
+        yield some.size * SORTING
+    found: list[Integers] = []
+    for slices in cut(parts):
+        found.append(_once(np.concatenate([part[some] for part, some in zip(parts, slices, strict=True)])))
+        yield found[-1].size * SORTING
+    return (yield from concatenated(found))
+
+
+def _once(numbers: Integers) -> Integers:
+    # The same as numpy's ``unique``, which takes many times as long.
+    ascending = np.sort(numbers)
+    new = np.ones(ascending.size, np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return ascending[new]
+
+
+def _remaining(older: Chains, newer: Chains, rows: Integers) -> Steps[Chains]:
     """The rows that are held, cut into pieces where others are missing."""
-    rows = np.flatnonzero(held)
-    first = np.concatenate((older.first, newer.first + np.uint32(len(older)))).astype(np.int64)
-    pieces = np.concatenate((older.pieces, newer.pieces))
-    ordinals = np.concatenate((older.ordinals, newer.ordinals))
     if not rows.size:
-        none = np.zeros(0, np.uint64)
-        yield Chains(none, None, np.zeros(0, np.uint32), ordinals[:0], pieces[:0])
-        return
-    yield None
-    keys = np.concatenate((older.keys, newer.keys))
-    yield None
-    piece = first.searchsorted(rows, "right") - 1
-    yield None
-    follows = np.concatenate((np.zeros(1, np.bool_), (rows[1:] == rows[:-1] + 1)))
-    begun = np.flatnonzero(~follows | np.concatenate((np.ones(1, np.bool_), piece[1:] != piece[:-1])))
-    cut = _cut(pieces, (first, piece), rows, begun, keys)
-    yield None
-    found: tuple[Keys, Keys, Filter] | None = None
-    for digests in digests_in_steps((older, newer), rows):
-        yield None
-        found = digests or found
-    yield Chains(
-        keys[rows],
-        found,
-        begun.astype(np.uint32),
-        ordinals[piece[begun]],
-        cut,
+        return Chains(np.zeros(0, np.uint64), None, np.zeros(0, np.uint32), NO_INTEGERS, older.pieces[:0])
+    total = len(older) + len(newer)
+    moved = (
+        some + np.int64(first) for part, first in ((older, 0), (newer, len(older))) for some in parts_of(part.first)
     )
+    first = yield from filled(np.empty(older.first.size + newer.first.size + 1, np.int64), moved)
+    first[-1] = total
+    bounds, source = yield from _begun(rows, first)
+    keys = yield from taken((older.keys, newer.keys), rows)
+    digests = yield from digests_in_steps((older, newer), rows)
+    ordinals = yield from taken((older.ordinals, newer.ordinals), source)
+    begun = yield from filled(
+        np.empty(source.size, np.uint32), (some.astype(np.uint32) for some in parts_of(bounds[:-1]))
+    )
+    pieces = yield from taken((older.pieces, newer.pieces), source)
+    above = yield from filled(
+        np.empty(source.size, np.int64), (np.maximum(rows[some], 1) - 1 for some in parts_of(bounds[:-1]))
+    )
+    parents = yield from taken((older.keys, newer.keys), above)
+    for some in stretches(source.size):
+        _cut(pieces[some], parents[some], rows, bounds[some.start : some.stop + 1], (first, source[some]))
+        yield source[some].size * COUNTING
+    return Chains(keys, digests, begun, ordinals, pieces)
 
 
-def _cut(pieces: Pieces, of: tuple[Integers, Integers], rows: Integers, begun: Integers, keys: Keys) -> Pieces:
-    """The pieces that begin where ``begun`` says, cut out of those whose first rows and whose rows ``of`` names."""
-    first, source, row = of[0], of[1][begun], rows[begun]
+def _begun(rows: Integers, first: Integers) -> Steps[tuple[Integers, Integers]]:
+    """Where pieces begin among the rows that are held, and where the last one ends; and which pieces they are cut from."""
+    bounds: list[Integers] = []
+    source: list[Integers] = []
+    before, of = -1, -1
+    for some in stretches(rows.size):
+        row = rows[some]
+        piece = first.searchsorted(row, "right") - 1
+        begun = np.ones(row.size, np.bool_)
+        begun[0] = row[0] != before + 1 or piece[0] != of
+        begun[1:] = (row[1:] != row[:-1] + 1) | (piece[1:] != piece[:-1])
+        where = np.flatnonzero(begun)
+        bounds.append(where + some.start)
+        source.append(piece[where])
+        before, of = row[-1], piece[-1]
+        yield row.size * COUNTING
+    bounds.append(np.array([rows.size]))
+    return (yield from concatenated(bounds)), (yield from concatenated(source))
+
+
+def _cut(pieces: Pieces, parents: Keys, rows: Integers, bounds: Integers, of: tuple[Integers, Integers]) -> None:
+    """Cut pieces, copies of those that ``of`` names in order, to the rows between bounds; it has all first rows, too."""
+    first, source = of
+    begun, last = bounds[:-1], rows[bounds[1:] - 1]
+    row, begins = rows[begun], first[source]
     follows = rows[np.maximum(begun, 1) - 1] + 1 == row
-    cut = pieces[source].copy()
-    inside = row > first[source]
-    cut["depth"] = np.where(cut["depth"] >= 0, cut["depth"] + (row - first[source]), cut["depth"])
-    cut["parent"] = np.where(inside, keys[np.maximum(row, 1) - 1], cut["parent"])
-    flags = np.where(inside, cut["flags"] | HAS_PARENT, cut["flags"])
+    inside = row > begins
+    pieces["depth"] = np.where(pieces["depth"] >= 0, pieces["depth"] + (row - begins), pieces["depth"])
+    pieces["parent"] = np.where(inside, parents, pieces["parent"])
+    flags = np.where(inside, pieces["flags"] | HAS_PARENT, pieces["flags"])
     # A piece still continues its event only if the row before it is there.
     continues = ~inside & follows & ((flags & CONTINUES) != 0)
     flags = np.where(continues, flags, flags & (_ALL ^ CONTINUES))
-    ends = np.concatenate((first[1:], np.array([keys.size]))) - 1
-    last = rows[np.concatenate((begun[1:], np.array([rows.size]))) - 1]
-    cut["flags"] = np.where(last == ends[source], flags, flags & (_ALL ^ TAIL))
-    return cut
+    pieces["flags"] = np.where(last == first[source + 1] - 1, flags, flags & (_ALL ^ TAIL))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from .events import Keys
-from .sorting import NO_INTEGERS, Integers, Rows, order_slices, spread
+from .sorting import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread
+from .steps import SORTING, TAKING, Steps
 
 ROWS_A_SLICE = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
@@ -21,24 +20,34 @@ class Index:
 
     __slots__ = ("_rows", "_shift", "_starts")
 
-    def __init__(self, column: Keys, rows: Rows, counts: Integers | None = None) -> None:
+    def __init__(self, column: Keys, rows: Rows, starts: Rows | None = None) -> None:
         bits = _bits(column)
-        counts = _counts(column, bits) if counts is None else counts
+        if starts is None:
+            starts = np.zeros((1 << bits) + 1, np.uint32)
+            starts[1:] = np.bincount(_slices(column, bits), minlength=1 << bits).cumsum()
         self._rows = rows
         self._shift = 64 - bits
-        self._starts: Rows = np.concatenate((np.zeros(1, np.uint32), counts.cumsum().astype(np.uint32)))
+        self._starts = starts
 
     @classmethod
-    def in_steps(cls, column: Keys) -> Iterator[Index | None]:
-        """Make one in steps of a bounded size: ``None`` after each, the index at the end."""
+    def in_steps(cls, column: Keys) -> Steps[Index]:
+        """Make one in steps of a bounded size."""
         bits = _bits(column)
-        counts = np.zeros(1 << bits, np.int64)
-        rows: list[Rows] = []
-        for some, values in order_slices(column):
-            rows.append(some)
-            counts += _counts(values, bits)
-            yield None
-        yield cls(column, np.concatenate(rows), counts)
+        groups = yield from partitioned(column)
+        rows = np.empty(column.size, np.uint32)
+        starts = np.empty((1 << bits) + 1, np.uint32)
+        starts[0] = begin = 0
+        # A group's values lie in as many slices as any other's.
+        width = (1 << bits) // len(groups)
+        for number, parts in enumerate(groups):
+            some = np.concatenate(parts).astype(np.int64)
+            order, values = ordered(column.take(some))
+            rows[begin : begin + some.size] = some.take(order)
+            counts = np.bincount(_slices(values, bits) - number * width, minlength=width)
+            starts[number * width + 1 : (number + 1) * width + 1] = counts.cumsum() + begin
+            begin += some.size
+            yield some.size * (SORTING + TAKING)
+        return cls(column, rows, starts)
 
     def find_one(self, column: Keys, value: int) -> Integers:
         """All rows that have a value."""
@@ -93,10 +102,6 @@ def _bits(column: Keys) -> int:
     return max(0, (column.size - 1).bit_length() - ROWS_A_SLICE)
 
 
-def _counts(values: Keys, bits: int) -> Integers:
-    """How many values lie in each slice."""
-    return np.bincount(_slices(values, bits), minlength=1 << bits)
-
-
 def _slices(values: Keys, bits: int) -> Integers:
+    """The slice that each value lies in."""
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
 from .chains import Chains, digests_in_steps
-from .events import Keys
 from .filters import Filter
 from .segments import SPAN_MAX, Place, Run, Segment
-from .sorting import Integers, order_slices
+from .sorting import Integers, Rows, cut, ordered
+from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS
@@ -21,7 +22,7 @@ SMALLEST = 64
 """Rows below which all segments count as of one size."""
 
 ROWS_MAX = 1 << 20
-"""Rows of the largest segment that is made: gathering one of its columns takes a few milliseconds."""
+"""Rows of the largest segment that is made."""
 
 EAGER_ROWS = 1 << 16
 """Rows from which a merged segment is put in order for every question at once."""
@@ -70,79 +71,82 @@ def _size(segment: Segment) -> int:
 def _fit(group: Sequence[Segment]) -> bool:
     if any(segment.due or segment.busy for segment in group):
         return False
-    kinds: dict[Place, bool] = {}
+    if sum(segment.rows for segment in group) > ROWS_MAX or group[-1].end - group[0].begin >= SPAN_MAX:
+        return False
+    runs: dict[Place, list[Run]] = {}
     for segment in group:
         for place, run in segment.runs.items():
-            if (run.codes & 1).any() and kinds.setdefault(place, run.chained) != run.chained:
-                # The publisher began anew with another model in between.
-                return False
-    return sum(segment.rows for segment in group) <= ROWS_MAX and group[-1].end - group[0].begin < SPAN_MAX
+            runs.setdefault(place, []).append(run)
+    return all(_alike(of_place) for of_place in runs.values())
+
+
+def _alike(runs: Sequence[Run]) -> bool:
+    """Whether all stores of a place are of one kind: else its publisher began anew with another model in between."""
+    if len({run.chained for run in runs}) == 1:
+        return True
+    return len({run.chained for run in runs if np.bitwise_or.reduce(run.codes) & 1}) <= 1
 
 
 def merged(group: Sequence[Segment]) -> Iterator[Segment | None]:
-    """Merge neighbours: ``None`` after each step, the merged segment at the end."""
+    """Merge neighbours: ``None`` after each portion of the work, the merged segment at the end."""
+    return in_portions(merged_in_steps(group))
+
+
+def merged_in_steps(group: Sequence[Segment]) -> Steps[Segment]:
+    """Merge neighbours in steps of a bounded size."""
     begin = group[0].begin
-    rows = np.array([0, *(len(segment.chains) for segment in group)]).cumsum()
-    chains = group[0].chains
-    for joined in _joined([segment.chains for segment in group], rows):
-        yield None
-        chains = joined or chains
+    rows = [0, *accumulate(len(segment.chains) for segment in group)]
+    chains = yield from _joined([segment.chains for segment in group], rows)
     runs: dict[Place, Run] = {}
     for place in dict.fromkeys(place for segment in group for place in segment.runs):
         parts = [
-            (run, segment.begin - begin, int(row))
+            (run, segment.begin - begin, row)
             for segment, row in zip(group, rows, strict=False)
             if (run := segment.runs.get(place))
         ]
-        for run in _one(parts):
-            yield None
-            if run is not None:
-                runs[place] = run
+        runs[place] = yield from _one(parts)
     if len(chains) >= EAGER_ROWS:
-        for _ in chains.put_in_order():
-            yield None
-    yield Segment((begin, group[-1].end), runs, chains, times=(group[0].oldest, group[-1].newest))
+        yield from chains.put_in_order()
+    return Segment((begin, group[-1].end), runs, chains, times=(group[0].oldest, group[-1].newest))
 
 
-def _one(parts: Sequence[tuple[Run, int, int]]) -> Iterator[Run | None]:
+def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
     """One run of several with what their ordinals and rows grow by."""
-    keys = np.concatenate([run.keys for run, _, _ in parts])
-    yield None
-    codes = np.concatenate([_moved(run, ordinals, rows) for run, ordinals, rows in parts])
-    yield None
-    sorted_keys, sorted_codes = np.empty_like(keys), np.empty_like(codes)
+    rows = sum(run.keys.size for run, _, _ in parts)
+    keys, codes = np.empty(rows, np.uint64), np.empty(rows, np.uint32)
     begin = 0
-    for rows, found in order_slices(keys):
-        end = begin + rows.size
-        sorted_keys[begin:end], sorted_codes[begin:end] = found, codes.take(rows)
+    for slices in cut([run.keys for run, _, _ in parts]):
+        order, found = ordered(
+            np.concatenate([run.keys[some] for (run, _, _), some in zip(parts, slices, strict=True)])
+        )
+        moved = np.concatenate([_moved(*part, some) for part, some in zip(parts, slices, strict=True)])
+        end = begin + found.size
+        keys[begin:end], codes[begin:end] = found, moved.take(order)
         begin = end
-        yield None
-    for passing in Filter.in_steps(sorted_keys):
-        if passing is None:
-            yield None
-        else:
-            chained = any(run.chained for run, _, _ in parts)
-            yield Run(sorted_keys, sorted_codes, chained=chained, passing=passing)
+        yield found.size * (SORTING + TAKING)
+    passing = yield from Filter.in_steps(keys)
+    return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing)
 
 
-def _moved(run: Run, ordinals: int, rows: int) -> npt.NDArray[np.uint32] | Integers:
-    """A run's codes counted from an earlier ordinal and an earlier row."""
+def _moved(run: Run, ordinals: int, rows: int, some: slice[int, int, None]) -> npt.NDArray[np.uint32] | Integers:
+    """Some of a run's codes, counted from an earlier ordinal and an earlier row."""
+    codes = run.codes[some]
     if not ordinals and not rows:
-        return run.codes
+        return codes
     if not run.chained:
-        return run.codes + np.uint32(2 * ordinals)
-    return run.codes + np.where(run.codes & 1, np.uint32(2 * rows), np.uint32(2 * ordinals))
+        return codes + np.uint32(2 * ordinals)
+    return codes + np.where(codes & 1, np.uint32(2 * rows), np.uint32(2 * ordinals))
 
 
-def _joined(parts: Sequence[Chains], rows: Integers) -> Iterator[Chains | None]:
-    found: tuple[Keys, Keys, Filter] | None = None
-    for digests in digests_in_steps(parts):
-        yield None
-        found = digests or found
-    yield Chains(
-        np.concatenate([part.keys for part in parts]),
-        found,
-        np.concatenate([part.first + np.uint32(row) for part, row in zip(parts, rows, strict=False)]),
-        np.concatenate([part.ordinals for part in parts]),
-        np.concatenate([part.pieces for part in parts]),
-    )
+def _first(parts: Sequence[Chains], rows: Sequence[int]) -> Iterator[Rows]:
+    for part, row in zip(parts, rows, strict=False):
+        for some in parts_of(part.first):
+            yield some + np.uint32(row)
+
+
+def _joined(parts: Sequence[Chains], rows: Sequence[int]) -> Steps[Chains]:
+    keys = yield from concatenated([part.keys for part in parts])
+    digests = yield from digests_in_steps(parts)
+    first = yield from filled(np.empty(sum(part.first.size for part in parts), np.uint32), _first(parts, rows))
+    ordinals = yield from concatenated([part.ordinals for part in parts])
+    return Chains(keys, digests, first, ordinals, (yield from concatenated([part.pieces for part in parts])))

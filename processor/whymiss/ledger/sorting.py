@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from .events import Keys
+from .steps import STEP_BITS, STEP_ROWS, TAKING, Entry, Steps, stretches
 
 Rows: TypeAlias = npt.NDArray[np.uint32]
 """Row numbers of a column."""
@@ -16,10 +17,6 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 NO_INTEGERS: Integers = np.zeros(0, np.int64)
-
-
-STEP_BITS = 16
-"""Rows that are put in order in one step, as a power of two."""
 
 NEIGHBOURS = 8
 """Rows of one value from which its last one is searched."""
@@ -56,18 +53,45 @@ def ordered(values: Keys) -> tuple[Rows, Keys]:
     return order, found
 
 
-def order_slices(values: Keys) -> Iterator[tuple[Rows, Keys]]:
-    """The same, cut into slices of a bounded size that are found one at a time; the first may be empty."""
-    slices = 1 << max(0, (values.size - 1) >> STEP_BITS).bit_length()
-    if slices == 1:
-        yield ordered(values)
-        return
-    highest = (values >> np.uint64(65 - slices.bit_length())).astype(np.uint16)
-    yield np.zeros(0, np.uint32), values[:0]
-    for number in range(slices):
-        rows = (highest == number).nonzero()[0]
-        order, found = ordered(values.take(rows))
-        yield rows.take(order).astype(np.uint32), found
+def partitioned(values: Keys) -> Steps[Sequence[Sequence[Rows]]]:
+    """The rows of a column of evenly spread numbers by the highest bits of their values, in few at a time.
+
+    All rows of a group, which come in ascending order in several parts, are before those of the next in order.
+    """
+    bits = (max(0, values.size - 1) >> STEP_BITS).bit_length()
+    if not bits:
+        return [[np.arange(values.size, dtype=np.uint32)]]
+    groups: list[list[Rows]] = [[] for _ in range(1 << bits)]
+    for rows in stretches(values.size):
+        highest = (values[rows] >> np.uint64(64 - bits)).astype(np.uint16)
+        order = highest.argsort(kind="stable").astype(np.uint32)
+        order += np.uint32(rows.start)
+        begin = 0
+        for group, end in zip(groups, np.bincount(highest, minlength=len(groups)).cumsum().tolist(), strict=True):
+            group.append(order[begin:end])
+            begin = end
+        yield order.size * TAKING
+    return groups
+
+
+def cut(columns: Sequence[npt.NDArray[Entry]]) -> Sequence[Sequence[slice[int, int, None]]]:
+    """Cuts ascending columns by value: of each slice in order, its rows in every column.
+
+    All rows of one value are in one slice, and but for those a slice has no more rows than are worked on in a step.
+    """
+    # Between neighbouring samples of a column there are `apart` rows, and between two cuts few samples of all.
+    count = len(columns)
+    apart = max(1, STEP_ROWS // (4 * count))
+    samples = np.sort(np.concatenate([column[apart::apart] for column in columns]))
+    splits = samples[3 * count - 1 :: 3 * count]
+    return list(zip(*(_between(column, splits) for column in columns), strict=True))
+
+
+def _between(column: npt.NDArray[Entry], splits: npt.NDArray[Entry]) -> Iterator[slice[int, int, None]]:
+    begin = 0
+    for end in (*column.searchsorted(splits).tolist(), column.size):
+        yield slice(begin, end)
+        begin = end
 
 
 def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:

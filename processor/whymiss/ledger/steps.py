@@ -1,0 +1,97 @@
+"""Work on columns in steps of a bounded size, so that nobody is held up by it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Result = TypeVar("Result")
+Entry = TypeVar("Entry", np.uint64, np.int64, np.uint32, np.bool_, np.void)
+
+Steps: TypeAlias = Generator[int, None, Result]
+"""Work that stops after each step and says what the step cost; what it makes comes at the end.
+
+A cost is told in rows of eight bytes that are copied to memory that was not used before, in about the same time.
+"""
+
+STEP_BITS = 14
+STEP_ROWS = 1 << STEP_BITS
+"""Rows that one step works on."""
+
+PORTION = 1 << 18
+"""What is spent in one go: two milliseconds, and there is room for a step that was dearer than it said."""
+
+TAKING = 2
+"""What a row costs that is looked up."""
+SORTING = 4
+"""What a row costs that is put in order."""
+MARKING = 5
+"""What a row costs that is marked in a filter."""
+
+
+def at_once(steps: Steps[Result]) -> Result:
+    """Do all of it."""
+    found: list[Result] = []
+    for _ in _noting(steps, found):
+        pass
+    return found[0]
+
+
+def in_portions(steps: Steps[Result], portion: int = PORTION) -> Iterator[Result | None]:
+    """Do it in portions of about one cost: ``None`` after each, what it makes at the end."""
+    found: list[Result] = []
+    spent = 0
+    for cost in _noting(steps, found):
+        spent += cost
+        if spent >= portion:
+            spent = 0
+            yield None
+    yield found[0]
+
+
+def _noting(steps: Steps[Result], found: list[Result]) -> Iterator[int]:
+    found.append((yield from steps))
+
+
+def stretches(size: int) -> Iterator[slice[int, int, None]]:
+    """The rows of a column in steps."""
+    for begin in range(0, size, STEP_ROWS):
+        yield slice(begin, min(begin + STEP_ROWS, size))
+
+
+def parts_of(column: npt.NDArray[Entry]) -> Iterator[npt.NDArray[Entry]]:
+    """A column in steps."""
+    return (column[rows] for rows in stretches(column.size))
+
+
+def filled(whole: npt.NDArray[Entry], parts: Iterable[npt.NDArray[Entry]], cost: int = 1) -> Steps[npt.NDArray[Entry]]:
+    """Fill a column from its first row on with parts that are made one a step, at a cost a row."""
+    begin, words = 0, max(1, whole.itemsize // 8)
+    for part in parts:
+        whole[begin : begin + part.size] = part
+        begin += part.size
+        yield part.size * words * cost
+    return whole
+
+
+def concatenated(columns: Sequence[npt.NDArray[Entry]]) -> Steps[npt.NDArray[Entry]]:
+    """Columns of one type, at least one, one after the other."""
+    whole = np.empty(sum(column.size for column in columns), columns[0].dtype)
+    return filled(whole, (part for column in columns for part in parts_of(column)))
+
+
+def taken(columns: Sequence[npt.NDArray[Entry]], rows: npt.NDArray[np.int64]) -> Steps[npt.NDArray[Entry]]:
+    """Some rows, in ascending order, of columns of one type that are numbered one after the other."""
+    return filled(np.empty(rows.size, columns[0].dtype), _taken(columns, rows), TAKING)
+
+
+def _taken(columns: Sequence[npt.NDArray[Entry]], rows: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[Entry]]:
+    first = begin = 0
+    for column in columns:
+        end = int(rows.searchsorted(first + column.size))
+        for some in parts_of(rows[begin:end]):
+            yield column.take(some - first)
+        first, begin = first + column.size, end
