@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from whymiss.ledger.events import Keys
 from whymiss.ledger.filters import FOR_DIGESTS, FOR_KEYS, Density, Filter, Probe
-from whymiss.ledger.findings import Answers, Findings
+from whymiss.ledger.findings import Answers, Details, Findings
 from whymiss.ledger.indexes import Index
 from whymiss.ledger.segments import Run
 from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
@@ -81,9 +81,8 @@ def test_a_large_run_answers_many_as_it_answers_each() -> None:
 
 @given(st.lists(st.sampled_from(STATES), max_size=20), st.sets(st.sampled_from(STATES)))
 def test_leading_blocks_are_those_before_the_first_other_state(states: list[Residency], wanted: set[Residency]) -> None:
-    none = np.full(len(states), -1)
     codes = np.array([STATES.index(state) for state in states], np.int8)
-    said = Findings(codes, none.astype(np.int8), none, none)
+    said = Findings(codes, lambda: Details.none_of(len(states)))
     expected = next((index for index, state in enumerate(states) if state not in wanted), len(states))
     assert said.leading(wanted) == expected
     assert Answers(lambda: said[0], lambda: said, len(states)).leading(wanted) == expected

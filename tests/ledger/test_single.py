@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.ledger.barriers import NO_BARRIERS, BarrierColumns, Effect
-from whymiss.ledger.segments import Hits
+from whymiss.ledger.segments import Counted, Hits
 from whymiss.ledger.single import judge_one
-from whymiss.ledger.tally import REMOVALS, STATES, judge, tally
+from whymiss.ledger.tally import REMOVALS, STATES, in_turns, judge, tally
 
 LAST = 40
 
@@ -45,3 +45,23 @@ def test_one_block_is_judged_as_many_are(drawn: tuple[list[tuple[int, bool]], Ba
     assert found.removal is (None if expected.removals[0] < 0 else REMOVALS[expected.removals[0]])
     assert found.ordinal == expected.ordinals[0]
     assert found.at_barrier == expected.at_barrier[0]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_blocks_that_were_stored_and_removed_in_turns_are_judged_as_if_they_were_counted(
+    told: list[list[bool]],
+) -> None:
+    stores = np.array([one for block in told for one in block])
+    owners = np.array([owner for owner, block in enumerate(told) for _ in block]) * 3
+    ordinals = np.arange(stores.size) * 2
+    hits = Counted(owners, stores, lambda: ordinals)
+    turns = in_turns(hits)
+    alternate = all(store is (place % 2 == 0) for block in told for place, store in enumerate(block))
+    assert (turns is not None) == alternate
+    if turns is not None:
+        found = tally(hits, NO_BARRIERS, LAST)
+        expected = judge(found, hits, NO_BARRIERS)
+        assert turns.owners.tolist() == found.owners.tolist()
+        assert turns.states.tolist() == expected.states.tolist()
+        assert turns.removals.tolist() == expected.removals.tolist()
+        assert ordinals[turns.last].tolist() == expected.ordinals.tolist()

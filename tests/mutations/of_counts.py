@@ -30,7 +30,7 @@ BARRIERS = guards(
 
 TALLY = guards(
     "ledger/tally.py",
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
+    "tests/ledger/test_single.py tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("tally-epoch", "what came before a barrier is not counted",
      "low, surplus = _copies(steps * counted, starts, last, lengths)",
      "low, surplus = _copies(steps, starts, last, lengths)"),
@@ -67,6 +67,12 @@ TALLY = guards(
     ("judge-lost", "after a hole nothing is known",
      "    states[found.lost] = _UNKNOWN\n",
      ""),
+    ("turns-twice", "a block that is stored while it is held has two copies",
+     "if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():",
+     "if not stores[0]:"),
+    ("turns-first", "what was removed and never stored is missing in the record",
+     "if not stores[0] or (stores[1:]",
+     "if (stores[1:]"),
 )
 
 _SINGLE_TESTS = "tests/ledger/test_single.py tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py"
@@ -109,6 +115,9 @@ SEGMENTS = guards(
     ("many-reported", "a re-announcement is no copy of many blocks",
      "reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)",
      "pass"),
+    ("counted-reported", "a re-announcement is not counted with the copies of many blocks",
+     "lambda: hits.ordinals).taking(~hits.reported)",
+     "lambda: hits.ordinals)"),
 )
 
 HISTORY = guards(
@@ -121,11 +130,8 @@ HISTORY = guards(
      "        if position < self.edge:\n            return _UNKNOWN\n",
      ""),
     ("history-last", "what comes after the position is no evidence",
-     "                hits = hits.taking(hits.ordinals < last)\n",
-     "                pass\n"),
-    ("history-reported", "a re-announcement is no copy",
-     "found.append(hits.taking(~hits.reported) if part.chains.reports else hits)",
-     "found.append(hits)"),
+     "found.append(some.before(last) if part.end > last else some)",
+     "found.append(some)"),
     ("history-low-barrier", "a barrier ends what was held",
      "low[found.owners] = np.where(found.barrier < 0, found.low, 0)",
      "low[found.owners] = found.low"),

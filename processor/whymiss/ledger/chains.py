@@ -89,10 +89,10 @@ class Chains:
         index = 4 * self.own.size + self.own.size // 2
         return rows + self.own.nbytes + self.prefix.nbytes + index + bytes_of(self.own.size, FOR_DIGESTS)
 
-    def piece_of(self, rows: Integers) -> Integers:
-        """The piece of each row; the last one for -1."""
+    def piece_of(self, rows: Integers | Rows) -> Integers:
+        """The piece of each row; the last one for a row that there is not."""
         # Of one kind with the column: it would be copied whole to be searched for another.
-        found: Integers = self.first.searchsorted(rows.astype(np.uint32), "right") - 1
+        found: Integers = self.first.searchsorted(rows.astype(np.uint32, copy=False), "right") - 1
         return found
 
     def piece_at(self, row: int) -> int:

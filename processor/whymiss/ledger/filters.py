@@ -165,6 +165,11 @@ class Filter:
         word: int = self._view[((value >> _HALF) * len(self._view)) >> _HALF]
         return word & mask == mask
 
+    def look_up(self, words: Integers, into: Keys) -> None:
+        """Some of its words."""
+        # Clipped none is copied first to be put there; none of them is beyond the last.
+        self._words.take(words, mode="clip", out=into)
+
     def passing(self, probe: Probe) -> Integers:
         """Which of the numbers may be in the column."""
         marks = probe.marks(self._marks)

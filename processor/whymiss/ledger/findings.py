@@ -6,31 +6,62 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import TypeAlias, overload
 
+import msgspec
 import numpy as np
 
 from ..model import ChainFacts, Fact, Residency
 from .sorting import Flags, Integers
-from .tally import REMOVALS, STATES, Codes, Judgement
+from .tally import REMOVALS, STATES, Codes
 
 _Slice: TypeAlias = "slice[int | None, int | None, int | None]"
 
 
+def states_of(state: Residency, count: int) -> Codes:
+    """The same state of so many blocks."""
+    return np.full(count, STATES.index(state), np.int8)
+
+
+class Details(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What facts say beside the state, one entry a block; -1 stands for nothing."""
+
+    removals: Codes
+    ordinals: Integers
+    nanos: Integers
+
+    @classmethod
+    def none_of(cls, count: int) -> Details:
+        """Nothing of so many blocks."""
+        return cls(np.full(count, -1, np.int8), np.full(count, -1), np.full(count, -1))
+
+    def fill(self, owners: Integers, of_some: Details) -> None:
+        """Say those of some blocks."""
+        self.removals[owners] = of_some.removals
+        self.ordinals[owners] = of_some.ordinals
+        self.nanos[owners] = of_some.nanos
+
+
 class Findings(ChainFacts):
-    """What a record says of many blocks: a sequence of facts that are made when they are looked at."""
+    """What a record says of many blocks: a sequence of facts that are made when they are looked at.
 
-    __slots__ = ("_nanos", "_ordinals", "_removals", "_states")
+    Often only the states are: what else there is to say is found with the first fact.
+    """
 
-    def __init__(self, states: Codes, removals: Codes, ordinals: Integers, nanos: Integers) -> None:
+    __slots__ = ("_details", "_find", "_states")
+
+    def __init__(self, states: Codes, details: Callable[[], Details]) -> None:
         self._states = states
-        self._removals = removals
-        self._ordinals = ordinals
-        self._nanos = nanos
+        self._find = details
+        self._details: Details | None = None
 
     @classmethod
     def all_of(cls, state: Residency, count: int) -> Findings:
         """The same of all, without a time."""
-        removals = np.full(count, -1, np.int8)
-        return cls(np.full(count, STATES.index(state), np.int8), removals, np.full(count, -1), np.full(count, -1))
+        return cls(states_of(state, count), lambda: Details.none_of(count))
+
+    def _known(self) -> Details:
+        if self._details is None:
+            self._details = self._find()
+        return self._details
 
     def __len__(self) -> int:
         return self._states.size
@@ -41,17 +72,19 @@ class Findings(ChainFacts):
     def __getitem__(self, index: _Slice) -> Findings: ...
     def __getitem__(self, index: int | _Slice) -> Fact | Findings:
         if isinstance(index, slice):
-            return Findings(self._states[index], self._removals[index], self._ordinals[index], self._nanos[index])
-        ordinal, removal = int(self._ordinals[index]), int(self._removals[index])
+            return Findings(self._states[index], lambda: self._some(index))
+        known = self._known()
+        ordinal, removal = int(known.ordinals[index]), int(known.removals[index])
         return Fact(
             state=STATES[self._states[index]],
-            at_unix_nanos=None if ordinal < 0 else int(self._nanos[index]),
+            at_unix_nanos=None if ordinal < 0 else int(known.nanos[index]),
             removal=None if removal < 0 else REMOVALS[removal],
             ordinal=None if ordinal < 0 else ordinal,
         )
 
     def __iter__(self) -> Iterator[Fact]:
-        columns = (column.tolist() for column in (self._states, self._removals, self._ordinals, self._nanos))
+        known = self._known()
+        columns = (column.tolist() for column in (self._states, known.removals, known.ordinals, known.nanos))
         for state, removal, ordinal, nanos in zip(*columns, strict=True):
             if ordinal < 0:
                 yield Fact(state=STATES[state])
@@ -64,12 +97,9 @@ class Findings(ChainFacts):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def fill(self, owners: Integers, judged: Judgement, nanos: Integers) -> None:
-        """Say it of some of the blocks."""
-        self._states[owners] = judged.states
-        self._removals[owners] = judged.removals
-        self._ordinals[owners] = judged.ordinals
-        self._nanos[owners] = nanos
+    def _some(self, index: _Slice) -> Details:
+        known = self._known()
+        return Details(known.removals[index], known.ordinals[index], known.nanos[index])
 
     def leading(self, states: Collection[Residency]) -> int:
         """How many of the first blocks are in one of these states."""

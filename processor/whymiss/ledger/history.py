@@ -7,24 +7,24 @@ are done in steps, so that no batch waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
-from ..model import Fact, Residency, Tier
-from .barriers import Barriers
+from ..model import Fact, Residency
+from .barriers import BarrierColumns, Barriers
 from .chains import PIECE, Chains
 from .events import Keys
 from .filters import Probe
-from .findings import Findings
+from .findings import Details, Findings, states_of
 from .folding import fold
 from .merging import mergeable, merged
 from .passing import Passing
-from .segments import NO_HITS, Hits, Place, Segment, joined
+from .segments import Counted, Place, Segment, grouped
 from .single import Operation, judge_one
 from .sorting import NO_INTEGERS, Flags, Integers
-from .tally import judge, tally
+from .tally import Codes, in_turns, judge, tally
 from .timeline import Timeline
 
 
@@ -105,22 +105,15 @@ class History:
         yield self.base
         yield from self.segments
 
-    def counted_hits(self, place: Place, probe: Probe, last: int) -> Hits:
+    def counted(self, place: Place, probe: Probe, last: int) -> Counted:
         """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""
-        found: list[Hits] = []
-        for run, part in self._runs().all_of(place):
-            if part.begin >= last:
-                break
-            if (rows := run.find(probe)) is None:
-                continue
-            hits = part.described(run, rows[0], run.codes[rows[1]].astype(np.int64))
-            if part.end > last:
-                hits = hits.taking(hits.ordinals < last)
-            found.append(hits.taking(~hits.reported) if part.chains.reports else hits)
-        if not found:
-            return NO_HITS
-        whole = joined(found)
-        return whole if probe.values.size == 1 or len(found) == 1 else whole.taking(whole.owners.argsort(kind="stable"))
+        found: list[Counted] = []
+        for run, part, passing in self._runs().of_any(place, probe, last):
+            rows = run.find_passing(probe, passing)
+            if rows is not None:
+                some = part.counted(run, *rows)
+                found.append(some.before(last) if part.end > last else some)
+        return grouped(found)
 
     def _runs(self) -> Passing:
         if self._passing is None:
@@ -132,22 +125,44 @@ class History:
         count = probe.values.size
         if position < self.edge:
             return Findings.all_of(Residency.UNKNOWN, count)
-        findings = Findings.all_of(Residency.NEVER_SEEN, count)
         order, ascending = probe.ascending if count > 1 else (None, probe)
-        hits = self.counted_hits(place, ascending, position)
-        if hits.owners.size:
-            self._fill(findings, order, hits, place, position)
-        return findings
-
-    def _fill(self, findings: Findings, order: Integers | None, hits: Hits, place: Place, position: int) -> None:
-        """Say what some operations mean; ``order`` are the blocks whom their owners number."""
+        hits = self.counted(place, ascending, position)
+        if not hits.owners.size:
+            return Findings.all_of(Residency.NEVER_SEEN, count)
         barriers = self.barriers.of(place[0])
+        owners, judged, details = self._judged(hits, barriers, position)
+        states = states_of(Residency.NEVER_SEEN, count)
+        where = owners if order is None else order.take(owners)
+        states[where] = judged
+
+        def all_details() -> Details:
+            known = Details.none_of(count)
+            known.fill(where, details())
+            return known
+
+        return Findings(states, all_details)
+
+    def _judged(
+        self, hits: Counted, barriers: BarrierColumns, position: int
+    ) -> tuple[Integers, Codes, Callable[[], Details]]:
+        """The blocks that some operations concern, their states, and what else there is to say of them."""
+        base = self.base
+        turns = None if barriers.ordinals.size else in_turns(hits)
+        if turns is not None:
+
+            def plainly() -> Details:
+                ordinals = hits.ordinals.take(turns.last)
+                return Details(turns.removals, ordinals, self._nanos_of(ordinals, base))
+
+            return turns.owners, turns.states, plainly
         found = tally(hits, barriers, position)
         judged = judge(found, hits, barriers)
-        nanos = self.nanos_of(
-            judged.ordinals, place[0], at_barrier=judged.at_barrier if barriers.ordinals.size else None
-        )
-        findings.fill(found.owners if order is None else order[found.owners], judged, nanos)
+
+        def in_full() -> Details:
+            nanos = self._nanos_with_barriers(judged.ordinals, base, barriers, judged.at_barrier)
+            return Details(judged.removals, judged.ordinals, nanos)
+
+        return found.owners, judged.states, in_full
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
         """The same of one block."""
@@ -179,7 +194,7 @@ class History:
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
         """Copies that each block surely had before a position."""
         low = np.zeros(keys.size, np.int64)
-        hits = self.counted_hits(place, Probe(keys), position)
+        hits = self.counted(place, Probe(keys), position)
         if hits.owners.size:
             found = tally(hits, self.barriers.of(place[0]), position)
             low[found.owners] = np.where(found.barrier < 0, found.low, 0)
@@ -223,20 +238,27 @@ class History:
                 return part.chains, row
         return None
 
-    def nanos_of(self, ordinals: Integers, tier: Tier, *, at_barrier: Flags | None = None) -> Integers:
-        """When events happened; those marked are barriers of a tier."""
-        nanos = np.zeros(ordinals.size, np.int64)
-        barrier = np.zeros(ordinals.size, np.bool_) if at_barrier is None else at_barrier
-        if barrier.any():
-            columns = self.barriers.of(tier)
-            nanos[barrier] = columns.nanos[columns.ordinals.searchsorted(ordinals[barrier])]
-        old = (ordinals < self.edge) & ~barrier
-        if old.any():
-            assert self.base.stamps is not None, "a base keeps its times"
-            nanos[old] = self.base.stamps[1][self.base.stamps[0].searchsorted(ordinals[old])]
-        new = ~(old | barrier)
-        if new.any():
-            nanos[new] = self.timeline.nanos_of(ordinals[new])
+    def nanos_of(self, ordinals: Integers) -> Integers:
+        """When events happened."""
+        return self._nanos_of(ordinals, self.base)
+
+    def _nanos_of(self, ordinals: Integers, base: Segment) -> Integers:
+        old = ordinals < base.end
+        if not old.any():
+            return self.timeline.nanos_of(ordinals)
+        assert base.stamps is not None, "a base keeps its times"
+        nanos = np.empty(ordinals.size, np.int64)
+        nanos[old] = base.stamps[1][base.stamps[0].searchsorted(ordinals[old])]
+        nanos[~old] = self.timeline.nanos_of(ordinals[~old])
+        return nanos
+
+    def _nanos_with_barriers(
+        self, ordinals: Integers, base: Segment, barriers: BarrierColumns, at_barrier: Flags
+    ) -> Integers:
+        """The same of events, and of the barriers that are marked."""
+        nanos = np.empty(ordinals.size, np.int64)
+        nanos[at_barrier] = barriers.nanos[barriers.ordinals.searchsorted(ordinals[at_barrier])]
+        nanos[~at_barrier] = self._nanos_of(ordinals[~at_barrier], base)
         return nanos
 
     def nanos_at(self, ordinal: int) -> int:
@@ -319,7 +341,7 @@ class History:
 
     def _fold(self, segment: Segment) -> Iterator[Sequence[Segment]]:
         base: Segment | None = None
-        for base in fold(self.base, segment, self.barriers, lambda ordinals: self.nanos_of(ordinals, Tier.DEVICE)):
+        for base in fold(self.base, segment, self.barriers, self.nanos_of):
             if base is None:
                 yield ()
         assert base is not None, "folding ends with a base"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from .filters import FOR_KEYS, mask_of
+import numpy as np
+
+from .filters import FOR_KEYS, WORD, Probe, mask_of
 from .segments import Place, Run, Segment
+from .sorting import Integers
 
 _Opened: TypeAlias = tuple[memoryview, int, Run, Segment]
 """A run, with the words of its filter and their number: who asks many filters about one number is spared a call each."""
@@ -20,9 +23,24 @@ class Passing:
         self._runs: dict[Place, list[_Opened]] = {}
         self._chained: list[_Opened] | None = None
 
-    def all_of(self, place: Place) -> Sequence[tuple[Run, Segment]]:
-        """All runs of a place, oldest first."""
-        return [(run, part) for _, _, run, part in self._of(place)]
+    def of_any(self, place: Place, probe: Probe, last: int) -> Iterator[tuple[Run, Segment, Integers]]:
+        """The runs of a place that begin before an ordinal and may name some blocks, oldest first, and which ones."""
+        runs = [one for one in self._of(place) if one[3].begin < last]
+        count = probe.values.size
+        if not count:
+            return
+        words = np.empty((len(runs), count), WORD)
+        for row, (_, size, run, _) in zip(words, runs, strict=True):
+            run.filter.look_up(probe.words(size), row)
+        marks = probe.marks(FOR_KEYS.marks)
+        words &= marks
+        found = (words == marks).ravel().nonzero()[0]
+        bounds = found.searchsorted(np.arange(count, count * (len(runs) + 1), count)).tolist()
+        begin = 0
+        for number, end in enumerate(bounds):
+            if begin < end:
+                yield runs[number][2], runs[number][3], found[begin:end] - number * count
+            begin = end
 
     def naming(self, place: Place, key: int) -> Iterator[tuple[Run, Segment]]:
         """The runs of a place that may name a block, oldest first."""

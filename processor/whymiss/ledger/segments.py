@@ -7,7 +7,7 @@ operation the ordinal of its event, as an offset from the segment's first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -19,12 +19,19 @@ from .chains import REPORTED, Chains
 from .events import Keys
 from .filters import Filter, Probe
 from .single import Operation
-from .sorting import NEIGHBOURS, NO_INTEGERS, Flags, Integers, ordered, ranges_of
+from .slices import Slices
+from .sorting import NO_INTEGERS, Flags, Integers, ordered, ranges_of
 
 Place: TypeAlias = tuple[Tier, int]
 
 SPAN_MAX = 1 << 30
 """Ordinals that one segment can span: twice an offset must fit into 32 bits."""
+
+FEW = 3
+"""Blocks that are sought one by one: arrays of so few are slow."""
+
+SCANNED = 64
+"""Rows that are looked at one by one; more are halved."""
 
 
 class Run:
@@ -34,7 +41,7 @@ class Run:
     offset, plus one for a store.
     """
 
-    __slots__ = ("chained", "codes", "filter", "keys")
+    __slots__ = ("chained", "codes", "filter", "keys", "slices")
 
     def __init__(
         self,
@@ -43,47 +50,99 @@ class Run:
         *,
         chained: bool,
         passing: Filter | None = None,
+        slices: Slices | None = None,
     ) -> None:
         self.keys = keys
         self.codes = codes
         self.chained = chained
         self.filter = passing or Filter.of(keys)
+        self.slices = slices or Slices.of(keys)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes
+        slices = 0 if self.slices is None else self.slices.nbytes
+        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + slices
 
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
         """For blocks that it names: which ones, repeated for each row, and the rows."""
         if probe.values.size == 1:
             return self._find_one(probe)
-        passing = self.filter.passing(probe)
-        if not passing.size:
-            return None
-        found = ranges_of(self.keys, probe.values[passing])
-        return None if found is None else (passing[found[0]], found[1])
+        return self.find_passing(probe, self.filter.passing(probe))
+
+    def find_passing(self, probe: Probe, passing: Integers) -> tuple[Integers, Integers] | None:
+        """The same of those that pass its filter."""
+        if passing.size <= FEW:
+            return self._find_few(passing.tolist(), probe)
+        needles = probe.values.take(passing)
+        found = ranges_of(self.keys, needles) if self.slices is None else self.slices.find(self.keys, needles)
+        return None if found is None else (passing.take(found[0]), found[1])
+
+    def _find_few(self, passing: Sequence[int], probe: Probe) -> tuple[Integers, Integers] | None:
+        """The same of some that pass its filter, wrongly for the most part."""
+        owners: list[int] = []
+        rows: list[int] = []
+        for owner in passing:
+            begin, end = self.rows_of(probe.values.item(owner))
+            owners.extend([owner] * (end - begin))
+            rows.extend(range(begin, end))
+        return (np.array(owners), np.array(rows)) if rows else None
 
     def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
         if not self.filter.may_hold(probe.first):
             return None
-        begin, end = self.rows_of(probe.first)
-        rows = np.arange(begin, end)
-        return (np.zeros_like(rows), rows) if begin < end else None
+        return self._find_few((0,), probe)
 
     def rows_of(self, key: int) -> tuple[int, int]:
         """Where the operations on one block begin and end."""
-        value, keys = np.uint64(key), self.keys
-        begin = int(keys.searchsorted(value))
-        if begin == keys.size or keys[begin] != value:
-            return begin, begin
-        # Few blocks come up often, and looking at the next rows is cheaper than searching again.
-        end = int(keys[begin : begin + NEIGHBOURS].searchsorted(value, "right")) + begin
-        return begin, int(keys.searchsorted(value, "right")) if end == begin + NEIGHBOURS else end
+        begin, end = (0, self.keys.size) if self.slices is None else self.slices.around(key)
+        if end - begin > SCANNED:
+            return self._halved(key, begin, end)
+        some: list[int] = self.keys[begin:end].tolist()
+        count = some.count(key)
+        if count:
+            begin += some.index(key)
+        return begin, begin + count
+
+    def _halved(self, key: int, begin: int, end: int) -> tuple[int, int]:
+        value, keys = np.uint64(key), self.keys[begin:end]
+        return begin + int(keys.searchsorted(value)), begin + int(keys.searchsorted(value, "right"))
+
+
+class Counted:
+    """Operations on the blocks that were asked for, in order of events for each block.
+
+    Their ordinals are found when they are needed: mostly it is enough to know their order.
+    """
+
+    __slots__ = ("_find", "_ordinals", "owners", "stores")
+
+    def __init__(self, owners: Integers, stores: Flags, ordinals: Callable[[], Integers]) -> None:
+        self.owners = owners
+        """Which of the keys asked for."""
+        self.stores = stores
+        self._find = ordinals
+        self._ordinals: Integers | None = None
+
+    @property
+    def ordinals(self) -> Integers:
+        """Those of their events."""
+        if self._ordinals is None:
+            self._ordinals = self._find()
+        return self._ordinals
+
+    def taking(self, chosen: Flags | Integers) -> Counted:
+        """Some of them."""
+        return Counted(self.owners[chosen], self.stores[chosen], lambda: self.ordinals[chosen])
+
+    def before(self, last: int) -> Counted:
+        """Those before an ordinal."""
+        chosen = self.ordinals < last
+        return self if chosen.all() else self.taking(chosen)
 
 
 class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Operations on the blocks that were asked for, in order of events for each block."""
+    """All operations on the blocks that were asked for, in order of events for each block."""
 
     owners: Integers
     """Which of the keys asked for."""
@@ -101,7 +160,7 @@ class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
         )
 
 
-NO_HITS = Hits(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.bool_), NO_INTEGERS, np.zeros(0, np.bool_))
+NOTHING_COUNTED = Counted(NO_INTEGERS, np.zeros(0, np.bool_), lambda: NO_INTEGERS)
 
 
 class Brood(msgspec.Struct, frozen=True, gc=False):
@@ -169,6 +228,21 @@ class Segment:
             if not (chains.reports and int(chains.pieces["flags"][piece]) & REPORTED):
                 yield int(chains.ordinals[piece]), True
 
+    def counted(self, run: Run, owners: Integers, rows: Integers) -> Counted:
+        """Those of some operations of a run that change the number of a block's copies."""
+        codes = run.codes.take(rows)
+        if run.chained and self.chains.reports:
+            hits = self.described(run, owners, codes.astype(np.int64))
+            return Counted(hits.owners, hits.stores, lambda: hits.ordinals).taking(~hits.reported)
+        stores = (codes & 1).astype(np.bool_)
+        return Counted(owners, stores, lambda: self._ordinals_of(run, stores, codes >> 1))
+
+    def _ordinals_of(self, run: Run, stores: Flags, values: Integers) -> Integers:
+        ordinals: Integers = values + np.int64(self.begin)
+        if run.chained and len(self.chains):
+            np.copyto(ordinals, self.chains.ordinals.take(self.chains.piece_of(values)), where=stores)
+        return ordinals
+
     def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
         """What the codes of some rows of a run mean."""
         stores = (codes & 1).astype(np.bool_)
@@ -190,6 +264,22 @@ def run_of(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, cha
     order, found = ordered(column)
     coded = codes[0] if len(codes) == 1 else np.concatenate(codes)
     return Run(found, coded.take(order), chained=chained)
+
+
+def grouped(found: Sequence[Counted]) -> Counted:
+    """Operations of several segments, oldest first, of each block side by side."""
+    if not found:
+        return NOTHING_COUNTED
+    if len(found) == 1:
+        return found[0]
+    owners = np.concatenate([some.owners for some in found])
+    order = owners.argsort(kind="stable")
+    stores = np.concatenate([some.stores for some in found])
+    return Counted(
+        owners.take(order),
+        stores.take(order),
+        lambda: np.concatenate([some.ordinals for some in found]).take(order),
+    )
 
 
 def joined(found: Sequence[Hits]) -> Hits:

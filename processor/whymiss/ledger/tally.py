@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..model import Removal, Residency
 from .barriers import BarrierColumns, Effect
-from .segments import Hits
+from .segments import Counted, Hits
 from .sorting import Flags, Integers
 
 Codes = npt.NDArray[np.int8]
@@ -30,6 +30,8 @@ _NEVER_SEEN, _RESIDENT, _EVICTED = (
 )
 _AMBIGUOUS, _UNKNOWN = STATES.index(Residency.AMBIGUOUS), STATES.index(Residency.UNKNOWN)
 _REMOVED = REMOVALS.index(Removal.REMOVED)
+_OF_HELD = np.array([_EVICTED, _RESIDENT], np.int8)
+_REMOVAL_OF_HELD = np.array([_REMOVED, -1], np.int8)
 _OF_EFFECT = np.array([-1, REMOVALS.index(Removal.CLEARED), REMOVALS.index(Removal.RESTARTED)], np.int8)
 
 
@@ -54,7 +56,7 @@ class Tally(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Whether there is a hole after its last operation."""
 
 
-def tally(hits: Hits, barriers: BarrierColumns, position: int) -> Tally:
+def tally(hits: Counted | Hits, barriers: BarrierColumns, position: int) -> Tally:
     """Count. ``hits`` are before the position, grouped by block, and hold no re-announcements."""
     owners, ordinals = hits.owners, hits.ordinals
     count = owners.size
@@ -95,7 +97,7 @@ def _copies(steps: Integers, starts: Integers, last: Integers, lengths: Integers
     return partial[last] - least, least < 0
 
 
-class Judgement(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Judgement(msgspec.Struct, frozen=True, eq=False):
     """What a tally means, one entry a block; ``ordinals`` are those of the events that made it so."""
 
     states: Codes
@@ -104,7 +106,7 @@ class Judgement(msgspec.Struct, frozen=True, eq=False, gc=False):
     at_barrier: Flags
 
 
-def judge(found: Tally, hits: Hits, barriers: BarrierColumns) -> Judgement:
+def judge(found: Tally, hits: Counted | Hits, barriers: BarrierColumns) -> Judgement:
     """The states of the blocks of a tally."""
     held, sure = found.low > 0, ~found.unsure
     states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)
@@ -123,3 +125,37 @@ def judge(found: Tally, hits: Hits, barriers: BarrierColumns) -> Judgement:
     at_barrier = ended | found.lost
     first = barriers.ordinals[np.maximum(found.barrier, 0)]
     return Judgement(states, removals, np.where(at_barrier, first, ordinals), at_barrier)
+
+
+class Turns(msgspec.Struct, frozen=True, eq=False):
+    """Blocks each of which was stored and removed in turns, with no barrier near."""
+
+    owners: Integers
+    held: Flags
+    last: Integers
+    """Each block's last operation."""
+
+    @property
+    def states(self) -> Codes:
+        """What the record says of each."""
+        return _OF_HELD.take(self.held)
+
+    @property
+    def removals(self) -> Codes:
+        """How each that is gone went."""
+        return _REMOVAL_OF_HELD.take(self.held)
+
+
+def in_turns(hits: Counted) -> Turns | None:
+    """The blocks that some operations concern; ``None`` where copies must be counted.
+
+    So it is where a block was stored while it was held, or removed while it was not.
+    """
+    owners, stores = hits.owners, hits.stores
+    ends = np.ones(owners.size, np.bool_)
+    np.not_equal(owners[1:], owners[:-1], out=ends[:-1])
+    # After a store of the same block comes a removal, and a store after anything else.
+    if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():
+        return None
+    last = ends.nonzero()[0]
+    return Turns(owners.take(last), stores.take(last), last)

@@ -1,0 +1,78 @@
+"""A sorted column that is cut into slices tells the same rows as one that is halved."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whymiss.ledger.events import Keys
+from whymiss.ledger.filters import Probe
+from whymiss.ledger.segments import FEW, Run
+from whymiss.ledger.slices import CROWDED, ROWS_A_SLICE, SLICED_FROM, Slices
+from whymiss.ledger.sorting import ranges_of
+
+LAST = (1 << 64) - 1
+EDGES = st.sampled_from([0, 1, 1 << 32, (1 << 63) - 1, 1 << 63, LAST - 1, LAST])
+VALUES = st.integers(0, LAST) | EDGES
+
+COPIES = st.integers(1, CROWDED + 10)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Keys:
+    """Evenly spread hashes, beside which some come up often and some lie close together."""
+    chance = np.random.default_rng(draw(st.integers(0, 1000)))
+    even = chance.integers(0, LAST, draw(st.integers(0, 2)) * SLICED_FROM, np.uint64, endpoint=True)
+    often = [np.full(draw(COPIES), draw(VALUES), np.uint64) for _ in range(draw(st.integers(0, 4)))]
+    begin = draw(st.integers(0, LAST - 10_000))
+    close = np.arange(begin, begin + draw(st.sampled_from([0, 3, 100, 10_000])), dtype=np.uint64)
+    return np.sort(np.concatenate([even, *often, close]))
+
+
+def rows_by_looking(column: Keys, needles: Keys) -> list[tuple[int, int]]:
+    return [(which, row) for which, one in enumerate(needles) for row in (column == one).nonzero()[0].tolist()]
+
+
+@given(columns(), st.lists(VALUES, max_size=8), st.data())
+def test_all_rows_of_a_value_are_found_and_no_other(column: Keys, others: list[int], data: st.DataObject) -> None:
+    rows = st.integers(0, max(0, column.size - 1))
+    held = [int(column[row]) for row in data.draw(st.lists(rows, max_size=20))] if column.size else []
+    needles = np.array(sorted({*held, *others}), np.uint64)
+    expected = rows_by_looking(column, needles)
+    run = Run(column, np.zeros(column.size, np.uint32), chained=False)
+    passing = np.arange(needles.size)
+    found = run.find_passing(Probe(needles), passing)
+    assert expected == ([] if found is None else list(zip(found[0].tolist(), found[1].tolist(), strict=True)))
+    for which, one in enumerate(needles.tolist()):
+        begin, end = run.rows_of(one)
+        assert list(range(begin, end)) == [row for number, row in expected if number == which]
+
+
+@given(columns())
+def test_slices_are_made_of_a_long_column_only_and_take_little_room(column: Keys) -> None:
+    made = Slices.of(column)
+    assert (made is None) == (column.size < SLICED_FROM)
+    assert made is None or made.nbytes <= 4 * (column.size / ROWS_A_SLICE + 1)
+
+
+def test_many_values_of_one_column_are_found_by_few_looks_as_by_halving() -> None:
+    chance = np.random.default_rng(4)
+    column = np.sort(chance.integers(0, LAST, 100_000, np.uint64, endpoint=True).repeat(2))
+    made = Slices.of(column)
+    assert made is not None
+    needles = np.unique(np.concatenate((column[::997], column[-1:], chance.integers(0, LAST, 50, np.uint64))))
+    assert needles.size > FEW
+    found, halved = made.find(column, needles), ranges_of(column, needles)
+    assert found is not None
+    assert halved is not None
+    assert [some.tolist() for some in found] == [some.tolist() for some in halved]
+
+
+def test_of_evenly_spread_values_no_slice_is_crowded() -> None:
+    column = np.sort(np.random.default_rng(5).integers(0, LAST, 1 << 18, np.uint64))
+    made = Slices.of(column)
+    assert made is not None
+    bounds = [made.around(one) for one in column[::64].tolist()]
+    assert max(end - begin for begin, end in bounds) < CROWDED
+    assert all(begin <= row < end for row, (begin, end) in zip(range(0, column.size, 64), bounds, strict=True))
