@@ -18,6 +18,7 @@ from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_step
 from .events import Keys
 from .filters import Filter
 from .segments import Hits, Place, Run, Segment, joined
+from .slices import Slices
 from .sorting import NO_INTEGERS, Flags, Integers, Rows, cut, ordered
 from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
 from .tally import tally
@@ -164,7 +165,9 @@ def _run(kept: _Kept, row_of: Rows) -> Steps[Run]:
         yield named.size * 2 * TAKING
     column = yield from concatenated(keys)
     coded = yield from concatenated(codes)
-    return Run(column, coded, chained=kept.chained, passing=(yield from Filter.in_steps(column)))
+    passing = yield from Filter.in_steps(column)
+    sliced = yield from Slices.in_steps(column)
+    return Run(column, coded, chained=kept.chained, passing=passing, slices=sliced)
 
 
 def _united(columns: Sequence[Integers]) -> Steps[Integers]:

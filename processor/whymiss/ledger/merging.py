@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .chains import Chains, digests_in_steps
 from .filters import Filter
 from .segments import SPAN_MAX, Place, Run, Segment
+from .slices import Slices
 from .sorting import Integers, Rows, cut, ordered
 from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of
 
@@ -125,7 +126,8 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
         begin = end
         yield found.size * (SORTING + TAKING)
     passing = yield from Filter.in_steps(keys)
-    return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing)
+    sliced = yield from Slices.in_steps(keys)
+    return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing, slices=sliced)
 
 
 def _moved(run: Run, ordinals: int, rows: int, some: slice[int, int, None]) -> npt.NDArray[np.uint32] | Integers:

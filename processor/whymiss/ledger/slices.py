@@ -6,12 +6,11 @@ evenly, as hashes are, lie a few to a slice, and rows of one slice lie side by s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from .events import Keys
 from .sorting import Integers, Rows, ranges_of
+from .steps import TAKING, Steps, at_once, parts_of
 
 ROWS_A_SLICE = 8
 """Rows in a slice, on average."""
@@ -23,7 +22,6 @@ CROWDED = 64
 """Rows in one slice from which the column is halved instead."""
 
 _HALF = np.uint64(32)
-_STEP_BITS = 14
 
 
 class Slices:
@@ -39,23 +37,26 @@ class Slices:
     @classmethod
     def of(cls, column: Keys) -> Slices | None:
         """The slices of a column, ``None`` of a short one."""
-        *_, made = cls.in_steps(column)
-        return made
+        return at_once(cls.in_steps(column))
 
     @classmethod
-    def in_steps(cls, column: Keys) -> Iterator[Slices | None]:
-        """Make them in steps of a bounded size: ``None`` after each, the slices at the end if there are any."""
+    def in_steps(cls, column: Keys) -> Steps[Slices | None]:
+        """Make them in steps of a bounded size; ``None`` of a short column."""
         if column.size < SLICED_FROM:
-            yield None
-            return
+            return None
         count = column.size // ROWS_A_SLICE
-        counts = np.zeros(count + 1, np.uint32)
-        for begin in range(0, column.size, 1 << _STEP_BITS):
-            slices = _slices(column[begin : begin + (1 << _STEP_BITS)], count)
-            first, last = int(slices[0]), int(slices[-1])
-            counts[first + 1 : last + 2] += np.bincount(slices - first).astype(np.uint32)
-            yield None
-        yield cls(counts.cumsum(dtype=np.uint32))
+        starts = np.empty(count + 1, np.uint32)
+        begin = known = 0
+        for some in parts_of(column):
+            slices = _slices(some, count)
+            first, after = int(slices[0]), int(slices[-1]) + 1
+            # A slice without a row begins where the next one does, and the first of these may have begun before them.
+            starts[known : first + 1] = begin
+            starts[first + 1 : after + 1] = np.bincount(slices - first).cumsum() + begin
+            begin, known = begin + some.size, after + 1
+            yield some.size * TAKING
+        starts[known:] = begin
+        return cls(starts)
 
     @property
     def nbytes(self) -> int:
