@@ -21,6 +21,7 @@ from whymiss.model import (
     Fact,
     GroupSpec,
     Hole,
+    Lookback,
     Reason,
     Removal,
     Repeats,
@@ -85,6 +86,9 @@ class Told(msgspec.Struct, kw_only=True):
 
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         return [one for one in self.streams() if one != stream]
+
+    def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
+        return self.view_of(stream)
 
     def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
         return self.owners

@@ -24,15 +24,12 @@ class Elsewhere:
 
     def add(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
         """The facts with holders, tiers and workers that lost the block."""
-        view = self._view.others(stream, reading)
-        facts = self._tiers(facts, stream, reading, chain, view)
-        return self._workers(facts, stream, reading, chain, view)
+        facts = self._tiers(facts, stream, reading, chain)
+        return self._workers(facts, stream, reading, chain)
 
     # --- tiers ------------------------------------------------------------------------------------
 
-    def _tiers(
-        self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
-    ) -> Facts:
+    def _tiers(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
         """Tiers that this worker publishes of, which are those that it can reach, and what workers share."""
         own = self._ledger.tiers(stream)
         history_gap = self._record.history_gap(stream, reading)
@@ -53,7 +50,7 @@ class Elsewhere:
                 if states[0].state is Residency.RESIDENT:
                     holding.append(tier)
                     counts.append(_certain(states, HELD, self._record.history_gap(owner, reading)))
-        if not own and history_gap and any(self._ledger.tiers(other) for other in view):
+        if not own and history_gap and any(map(self._ledger.tiers, self._view.others(stream, reading))):
             # Others have tiers; what this worker said of its own may be in the hole.
             gap = gap or history_gap
         known = [count for count in counts if count is not None]
@@ -66,9 +63,8 @@ class Elsewhere:
 
     # --- other workers ------------------------------------------------------------------------------
 
-    def _workers(
-        self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int], view: Sequence[StreamId]
-    ) -> Facts:
+    def _workers(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
+        view = self._view.acquainted(stream, reading, chain[0])
         holders: list[Holder] = []
         lost: list[tuple[Sequence[Fact], Reason]] = []
         holder_gap = view_gap = Reason.NONE

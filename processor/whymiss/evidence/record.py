@@ -55,9 +55,13 @@ class OwnRecord:
         self._ledger = ledger
         self._window = window
 
+    def since(self, reading: Reading) -> int:
+        """Where the window before a lookup begins."""
+        return reading.latest - self._window
+
     def history_gap(self, stream: StreamId, reading: Reading) -> Reason:
         """Why nothing negative can be said from a stream's record."""
-        begin = reading.latest - self._window
+        begin = self.since(reading)
         coverage = self._ledger.coverage(stream, begin, reading.latest)
         if coverage.holes:
             return coverage.holes[0].reason
@@ -71,7 +75,7 @@ class OwnRecord:
         Records keep somewhat more, each its own amount: compared beyond the window, one would tell of a time
         that another has forgotten.
         """
-        return fact.at_unix_nanos is None or fact.at_unix_nanos >= reading.latest - self._window
+        return fact.at_unix_nanos is None or fact.at_unix_nanos >= self.since(reading)
 
     def add(self, facts: Facts, stream: StreamId, reading: Reading, lookup: Lookup | None) -> Facts:
         """The facts with what the record says of the first missed block and those behind it."""

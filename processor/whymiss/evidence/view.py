@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import Fact, LedgerView, Reason, Removal, Residency, StreamId, Tier
+from ..model import Fact, LedgerView, Lookback, Reason, Removal, Residency, StreamId, Tier
 from .reading import Reading
 from .recent import RecentRequests
 from .record import OwnRecord
@@ -41,19 +41,19 @@ class View:
 
     def others(self, stream: StreamId, reading: Reading) -> Sequence[StreamId]:
         """The other streams whose blocks can be those of this one."""
-        return [
-            other
-            for other in self._ledger.view_of(stream)
-            if self._ledger.block_size(other) in {None, reading.block_size}
-        ]
+        return self._fitting(self._ledger.view_of(stream), reading)
+
+    def acquainted(self, stream: StreamId, reading: Reading, key: int) -> Sequence[StreamId]:
+        """Those of the others to whom a block may have been something around the lookup."""
+        around = Lookback(self._record.since(reading), reading.earliest, reading.latest)
+        return self._fitting(self._ledger.acquainted(stream, key, around, self._tolerance), reading)
+
+    def _fitting(self, streams: Sequence[StreamId], reading: Reading) -> Sequence[StreamId]:
+        return [other for other in streams if self._ledger.block_size(other) in {None, reading.block_size}]
 
     def shared(self, stream: StreamId, reading: Reading) -> Sequence[StreamId]:
         """Storage that workers share, whose blocks can be those of this stream."""
-        return [
-            owner
-            for owner in self._ledger.tier_owners(stream)
-            if self._ledger.block_size(owner) in {None, reading.block_size}
-        ]
+        return self._fitting(self._ledger.tier_owners(stream), reading)
 
     def of(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
         """Where a lookup of one stream stands in another."""

@@ -8,7 +8,7 @@ from math import lcm
 
 import msgspec
 
-from ..model import SECOND, Block, Coverage, GroupSpec, Repeats, Residency, Store, StreamId, Tier
+from ..model import SECOND, Block, Coverage, GroupSpec, Lookback, Repeats, Residency, Store, StreamId, Tier
 from .digests import Digester
 from .events import KvBatch
 from .findings import Answers
@@ -172,6 +172,19 @@ class Ledger:
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         """The other streams of the same model whose blocks have the same size."""
         return [other for other in self.streams() if other != stream and self._serve_alike(stream, other)]
+
+    def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
+        """The other streams that cannot be left out when a verdict asks about a block."""
+        mine = self._streams[stream].offset
+        found = []
+        for other in self.view_of(stream):
+            known = self._streams[other]
+            shown = 0 if mine is None or known.offset is None else abs(mine - known.offset)
+            apart = tolerance + shown
+            theirs = Lookback(around.since, around.earliest - apart, around.latest + apart)
+            if not known.record.is_stranger(key, theirs):
+                found.append(other)
+        return found
 
     def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
         """Storage that workers of the stream's model share."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Block, Coverage, GroupSpec, Hole, Removal, Repeats, Store, StreamId, Tier
+from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
 from .barriers import Barrier
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch
@@ -24,6 +24,7 @@ from .intake import Intake
 from .kinship import Kinship, Tail
 from .segments import Place
 from .stores import stores
+from .strangers import Named
 
 PENDING_ROWS = 4096
 """Operations noted before they are laid out."""
@@ -51,6 +52,9 @@ class StreamRecord:
         """The position after everything that was taken."""
         self._pending: list[tuple[int, KvBatch]] = []
         self._pending_rows = 0
+        self._clears = False
+        """Whether a batch that is not laid out yet has a reset in it."""
+        self._named = Named(self.history)
         self._kin = Kinship(self.history, self.intake.links, self._dense_as_of)
         if not from_birth:
             self.bar(begins_unix_nanos, None)
@@ -61,7 +65,11 @@ class StreamRecord:
         """Append one batch, taken at ``now`` seconds; returns the number of block operations in it."""
         operations = 0
         for event in batch.events:
-            operations += 1 if isinstance(event, Cleared) else event.keys.size
+            if isinstance(event, Cleared):
+                operations += 1
+                self._clears = True
+            else:
+                operations += event.keys.size
         if not self._pending:
             self.intake.times = (now, now)
         self._pending.append((self.end, batch))
@@ -83,7 +91,8 @@ class StreamRecord:
             return
         if now is not None:
             self.intake.times = (self.intake.times[0], now)
-        pending, self._pending, self._pending_rows = self._pending, [], 0
+        pending, self._pending, self._pending_rows, self._clears = self._pending, [], 0, False
+        self._named.forget_pending()
         for base, batch in pending:
             self.intake.take(base, batch)
         self.intake.cut(self.end)
@@ -161,6 +170,30 @@ class StreamRecord:
         """The position after the first batch published later than a time, or ``None`` before it came."""
         return self.history.timeline.confirmed_position(unix_nanos)
 
+    def is_stranger(self, key: int, around: Lookback) -> bool:
+        """Whether it is certain at a glance that a block was nothing to this stream around a lookup.
+
+        No event names it, the record is whole over the window, and it went on after the lookup without a reset. Times
+        are this publisher's.
+        """
+        edge, nanos = self.history.edge_unix_nanos, self.history.timeline.nanos
+        if not nanos or nanos[-1] <= around.latest:
+            return False
+        begins = self.begins_unix_nanos if edge is None else max(edge, self.begins_unix_nanos)
+        if (edge is not None and edge > around.earliest) or (begins > around.since and not self._is_from_birth()):
+            return False
+        if any(hole.after_unix_nanos < around.latest and hole.until_unix_nanos > around.since for hole in self.holes):
+            return False
+        if self._clears:
+            self.settle()
+        barriers = self.history.barriers.all
+        if barriers and barriers[-1].ordinal >= self.position_at(around.earliest):
+            return False
+        return not self._named.may_hold(key, self._pending)
+
+    def _is_from_birth(self) -> bool:
+        return self.from_birth and self.history.edge_unix_nanos is None
+
     def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> Answers:
         """What the record says of each key before event ordinal ``position``."""
         self.settle()
@@ -237,7 +270,7 @@ class StreamRecord:
         return Coverage(
             holes=touching,
             begins_unix_nanos=self.begins_unix_nanos if edge is None else max(edge, self.begins_unix_nanos),
-            from_birth=self.from_birth and edge is None,
+            from_birth=self._is_from_birth(),
             confirmed_unix_nanos=self.confirmed_unix_nanos,
             expired=edge is not None and edge >= self.begins_unix_nanos,
         )

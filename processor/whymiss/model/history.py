@@ -126,6 +126,14 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     expired: bool = False
 
 
+class Lookback(msgspec.Struct, frozen=True):
+    """A lookup as a record is asked about it, in Unix nanoseconds: its bounds, and since when the record must be whole."""
+
+    since: int
+    earliest: int
+    latest: int
+
+
 class LedgerView(Protocol):
     """What attribution may ask of the ledger.
 
@@ -140,6 +148,15 @@ class LedgerView(Protocol):
 
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         """The other streams that serve the same model and hash family."""
+        ...
+
+    def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
+        """Those of the view, in its order, to whom a block may have been something around a lookup of ``stream``.
+
+        Of all others it is certain that they never named it, by records that are whole over the window and went on
+        after the lookup without a reset: asked for themselves, they would say that it was never seen, and leave no doubt.
+        ``tolerance`` is how far clocks may differ, in nanoseconds, beyond what the publishers' messages show.
+        """
         ...
 
     def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:

@@ -1,0 +1,48 @@
+"""Blocks that a stream surely never heard of, told at a glance.
+
+A verdict asks the record of every worker, and in a large fleet nearly none of them ever named the block. To tell that,
+nothing is laid out, and no record is asked twice: a look at each filter is enough, and a set of what is not laid out yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .events import Cleared, KvBatch
+from .filters import FOR_KEYS, mask_of
+from .history import History
+
+_HALF = 32
+
+
+class Named:
+    """The blocks that one stream's events name, in any group and tier, whatever became of them."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._version = -1
+        self._filters: list[tuple[memoryview, int]] = []
+        self._pending: set[int] = set()
+        self._noted = 0
+
+    def may_hold(self, key: int, pending: Sequence[tuple[int, KvBatch]]) -> bool:
+        """Whether a block may be one of them; ``pending`` are the batches that are not in the history yet, and only grow."""
+        if self._version != self._history.version:
+            runs = [run for part in self._history.parts() for run in part.runs.values()]
+            self._filters = [run.filter.opened for run in runs]
+            self._version = self._history.version
+        high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
+        for words, size in self._filters:
+            if words[(high * size) >> _HALF] & mask == mask:
+                return True
+        for _, batch in pending[self._noted :]:
+            for event in batch.events:
+                if not isinstance(event, Cleared):
+                    self._pending.update(event.keys.tolist())
+        self._noted = len(pending)
+        return key in self._pending
+
+    def forget_pending(self) -> None:
+        """They are in the history now."""
+        self._pending.clear()
+        self._noted = 0

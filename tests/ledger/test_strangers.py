@@ -1,0 +1,137 @@
+"""Who is left out of a verdict's questions at a glance would have said nothing that matters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tests.ledger.agreement import run_upkeep
+from tests.ledger.batches import payload, removed, stored
+from tests.ledger.publisher import batches, keys_of
+from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.digests import Digester
+from whymiss.ledger.events import KvBatch
+from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.record import StreamRecord
+from whymiss.model import SECOND, Hole, Lookback, Reason, Residency, StreamId, Tier
+
+DIGESTER = Digester(bytes(32))
+ME, OTHER = StreamId("me", 0), StreamId("other", 0)
+LIVE = Delivery()
+
+Script = list[tuple[str, "KvBatch | int"]]
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> Script:
+    script: Script = []
+    commands = st.sampled_from(["batch"] * 8 + ["ask"] * 6 + ["settle", "hole", "restart", "upkeep", "expire"])
+    for number, command in enumerate(draw(st.lists(commands, min_size=4, max_size=20))):
+        script.append((command, draw(batches(number)) if command == "batch" else draw(st.integers(0, 4))))
+    return script
+
+
+def play(record: StreamRecord, command: str, argument: KvBatch | int) -> None:
+    if isinstance(argument, KvBatch):
+        record.apply(argument)
+    elif command == "settle":
+        record.settle()
+    elif command == "hole":
+        end = record.confirmed_unix_nanos
+        record.break_at(Hole(after_unix_nanos=end, until_unix_nanos=end + 5, reason=Reason.EVENTS_DROPPED))
+    elif command == "restart":
+        record.restart(record.confirmed_unix_nanos + 7)
+    elif command == "upkeep":
+        record.settle()
+        run_upkeep(record, argument)
+    elif command == "expire":
+        record.settle()
+        for segment in record.history.segments[:1]:
+            segment.due = True
+        run_upkeep(record, 100)
+
+
+def is_nothing(record: StreamRecord, key: int, around: Lookback) -> bool:
+    """What evidence/ makes of each answer, asked one by one: never seen, and no doubt about it."""
+    before, confirmed = record.position_at(around.earliest), record.confirmed_position(around.latest)
+    if confirmed is None:
+        return False
+    coverage = record.coverage(around.since, around.latest)
+    if coverage.holes or (not coverage.from_birth and coverage.begins_unix_nanos > around.since):
+        return False
+    states = {
+        record.as_of([key], position, tier, None)[0].state
+        for position in (before, confirmed)
+        for tier in (Tier.DEVICE, *record.tiers())
+    }
+    return states == {Residency.NEVER_SEEN} and not record.touched(key, before, confirmed)
+
+
+@given(scripts(), st.booleans())
+def test_who_is_left_out_had_nothing_to_say(script: Script, from_birth: bool) -> None:
+    glanced, asked = (StreamRecord(ME, DIGESTER, from_birth=from_birth, begins_unix_nanos=1) for _ in range(2))
+    keys = keys_of([argument for _, argument in script if isinstance(argument, KvBatch)])
+    for command, argument in script:
+        play(glanced, command, argument)
+        play(asked, command, argument)
+        if command == "ask" and isinstance(argument, int):
+            earliest = asked.confirmed_unix_nanos - argument * SECOND
+            around = Lookback(earliest - 15 * SECOND, earliest, earliest + SECOND // 2)
+            for key in keys:
+                if glanced.is_stranger(key, around):
+                    event("left out")
+                    assert is_nothing(asked, key, around)
+
+
+def batch(event: object, seconds: int) -> KvBatch:
+    return decode_batch(payload(event, ts=float(seconds)), DIGESTER)
+
+
+def record_of(*told: KvBatch) -> StreamRecord:
+    record = StreamRecord(ME, DIGESTER, from_birth=True, begins_unix_nanos=0)
+    for one in told:
+        record.apply(one)
+    return record
+
+
+TEN, ELEVEN, TWELVE, THIRTEEN = (number * 0x9E3779B97F4A7C15 % (1 << 64) for number in range(10, 14))
+"""Spread as hashes are."""
+
+AROUND = Lookback(1 * SECOND, 5 * SECOND, 6 * SECOND)
+
+
+def test_a_record_that_goes_on_and_never_named_a_block_is_left_out_without_being_laid_out() -> None:
+    record = record_of(batch(stored([TEN]), seconds=2), batch(removed(ELEVEN), seconds=9))
+    assert [record.is_stranger(key, AROUND) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
+    assert record.pending_since is not None, "nothing was laid out"
+    record.apply(batch(stored([TWELVE]), seconds=10))
+    assert not record.is_stranger(TWELVE, AROUND)
+    record.settle()
+    assert [record.is_stranger(key, AROUND) for key in (TEN, ELEVEN, TWELVE, THIRTEEN)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("seconds", [5, 6])
+def test_a_record_that_ends_with_the_lookup_is_asked(seconds: int) -> None:
+    assert not record_of(batch(stored([TEN]), seconds=seconds)).is_stranger(TWELVE, AROUND)
+    assert record_of(batch(stored([TEN]), seconds=7)).is_stranger(TWELVE, AROUND)
+
+
+def test_clocks_that_differ_move_the_bounds_of_the_lookup() -> None:
+    ledger = Ledger(digester=DIGESTER)
+    for stream, times in ((ME, (2,)), (OTHER, (2, 8))):
+        for seq, seconds in enumerate(times):
+            ledger.accept(stream, seq, batch(stored([TEN]), seconds=seconds), LIVE)
+    assert ledger.acquainted(ME, TWELVE, AROUND, SECOND) == []
+    assert ledger.acquainted(ME, TWELVE, AROUND, 2 * SECOND) == [OTHER]
+    assert ledger.acquainted(ME, TEN, AROUND, SECOND) == [OTHER]
+
+
+def test_what_messages_show_of_clocks_counts_beside_the_tolerance() -> None:
+    ledger = Ledger(digester=DIGESTER)
+    for stream, late in ((ME, 0), (OTHER, SECOND)):
+        for seq, seconds in enumerate((2, 8)):
+            told = batch(stored([TEN]), seconds=seconds)
+            ledger.accept(stream, seq, told, Delivery(received_unix_nanos=told.unix_nanos + late))
+    assert ledger.acquainted(ME, TWELVE, AROUND, 0) == []
+    assert ledger.acquainted(ME, TWELVE, AROUND, SECOND) == [OTHER]
