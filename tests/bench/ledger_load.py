@@ -176,7 +176,7 @@ class Fleet:
         self.engines = [Engine(number) for number in range(engines)]
         self._held = prompts_held
         self._pool: list[Prompt] = []
-        self._pool_size = 2 * prompts_held
+        self._pool_size = max(2, engines // 4) * prompts_held
         self._step = step_nanos
         self._now = BEGIN
         self._system = self._made(None)
