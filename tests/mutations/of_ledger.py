@@ -149,7 +149,7 @@ WINDOW = guards(
      "if since is not None and self._now - since >= self.span:",
      "if False:"),
     ("window-expired", "what left the window is known no more",
-     "        if replaced and work.expires:\n            record.expired()\n",
+     "        if work.expires:\n            record.expired()\n",
      ""),
     ("window-gently", "the oldest is folded before there is too much",
      "while left > self._bytes_max * GENTLY_FROM and len(self._segments):",

@@ -21,8 +21,8 @@ STEP_BITS = 14
 STEP_ROWS = 1 << STEP_BITS
 """Rows that one step works on."""
 
-PORTION = 1 << 18
-"""What is spent in one go: two milliseconds, and there is room for a step that was dearer than it said."""
+PORTION = 3 << 16
+"""What is spent in one go: some one and a half milliseconds, of which there is room for several."""
 
 TAKING = 2
 """What a row costs that is looked up."""

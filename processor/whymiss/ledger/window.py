@@ -17,14 +17,14 @@ LATE_SECONDS = 300.0
 PARTS = 4
 """A segment covers at most this part of the window, so that time passes in steps of it."""
 
-AT_ONCE_ROWS = 1 << 15
-"""Operations up to which segments are merged in one go."""
+SMALL_ROWS = 1 << 15
+"""Operations up to which upkeep goes before what is larger: else small segments pile up behind it."""
 
 GENTLY_FROM = 7 / 8
 """Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
 
-STEPS = 2
-"""Steps of upkeep that one passing of time does for streams that say nothing."""
+PORTIONS = 2
+"""Portions of upkeep that are done when a stream has a new segment, or when time passes."""
 
 
 class Window:
@@ -38,38 +38,47 @@ class Window:
         self._segments: TTLCache[Segment, StreamRecord] = TTLCache(math.inf, self._seconds, timer=lambda: self._now)
         self._leaving: dict[Segment, StreamRecord] = {}
         """Segments whose time is over and that are not folded yet."""
-        self._work: dict[StreamRecord, Upkeep] = {}
+        self._small: dict[StreamRecord, Upkeep] = {}
+        self._large: dict[StreamRecord, Upkeep] = {}
         self._turn = 0
 
     def tend(self, record: StreamRecord, records: Several[StreamRecord], now: float) -> None:
         """Take in a stream's new segments, and do a bounded part of its upkeep."""
         self._now = max(self._now, now)
         self._note(record)
-        self._step(record)
-        # After the step: what was merged can weigh more than its parts.
+        for _ in range(PORTIONS):
+            self._go_on(record)
+        # After that: what was merged can weigh more than its parts.
         self._shrink(records)
 
     def pass_time(self, records: Several[StreamRecord], now: float) -> None:
         """Let go of what is due, and do a part of somebody's upkeep."""
         self._now = max(self._now, now)
+        self._lay_out(records)
+        for record in records:
+            self._note(record)
+        self._expire()
+        portions = idle = 0
+        while portions < PORTIONS and idle < len(records):
+            self._turn = (self._turn + 1) % len(records)
+            if self._go_on(records[self._turn]):
+                portions, idle = portions + 1, 0
+            else:
+                idle += 1
+        self._shrink(records)
+
+    def _lay_out(self, records: Several[StreamRecord]) -> None:
+        """Lay out what one stream noted long ago: many may have fallen silent at once, and each takes its time."""
         for record in records:
             since = record.pending_since
             if since is not None and self._now - since >= self.span:
                 record.settle(self._now)
-            self._note(record)
-        self._expire()
-        steps = 0
-        for turn in range(len(records)):
-            self._turn = (self._turn + 1) % len(records)
-            steps += self._step(records[self._turn])
-            if steps >= STEPS and turn:
-                break
-        self._shrink(records)
+                return
 
     def finish(self, record: StreamRecord) -> None:
         """Do all of a stream's upkeep that there is."""
         self._note(record)
-        while self._step(record):
+        while self._go_on(record):
             self._note(record)
 
     def _note(self, record: StreamRecord) -> None:
@@ -89,30 +98,26 @@ class Window:
             segment.due = True
             self._leaving[segment] = record
 
-    def _step(self, record: StreamRecord) -> bool:
-        """Something small, or a step of what is large; returns whether there was something to do."""
-        small = record.history.upkeep(self.span, AT_ONCE_ROWS)
-        if small is not None:
-            for replaced in small.steps:
-                self._forget(record, replaced, small)
-            self._note(record)
-            return True
-        large = self._work.get(record) or record.history.upkeep(self.span)
-        if large is None:
-            return False
-        self._work[record] = large
-        for replaced in large.steps:
-            self._forget(record, replaced, large)
-            return True
-        del self._work[record]
-        self._note(record)
-        return True
+    def _go_on(self, record: StreamRecord) -> bool:
+        """Do a portion of what is small, or else of what is large; returns whether there was something to do."""
+        for under_way, rows_max in ((self._small, SMALL_ROWS), (self._large, None)):
+            work = under_way.get(record) or record.history.upkeep(self.span, rows_max)
+            if work is not None:
+                replaced = next(work.steps)
+                if replaced:
+                    under_way.pop(record, None)
+                    self._forget(record, replaced, work)
+                    self._note(record)
+                else:
+                    under_way[record] = work
+                return True
+        return False
 
     def _forget(self, record: StreamRecord, replaced: Several[Segment], work: Upkeep) -> None:
         for segment in replaced:
             self._segments.pop(segment, None)
             self._leaving.pop(segment, None)
-        if replaced and work.expires:
+        if work.expires:
             record.expired()
 
     def _shrink(self, records: Several[StreamRecord]) -> None:
@@ -134,7 +139,8 @@ class Window:
             held += largest.history.nbytes - before
 
     def _drop(self, record: StreamRecord) -> None:
-        self._work.pop(record, None)
+        self._small.pop(record, None)
+        self._large.pop(record, None)
         if record.history.segments:
             segment = record.history.drop_oldest()
             self._segments.pop(segment, None)
