@@ -7,7 +7,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.ledger.agreement import run_upkeep
-from tests.ledger.batches import payload, removed, stored
+from tests.ledger.batches import CLEARED, payload, removed, stored
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
@@ -117,6 +117,63 @@ def test_a_record_that_ends_with_the_lookup_is_asked(seconds: int) -> None:
     assert record_of(batch(stored([TEN]), seconds=7)).is_stranger(TWELVE, AROUND)
 
 
+def test_who_has_not_spoken_yet_is_asked() -> None:
+    assert not record_of().is_stranger(TWELVE, AROUND)
+
+
+def is_left_out(record: StreamRecord, key: int = TWELVE) -> bool:
+    return record.is_stranger(key, AROUND)
+
+
+def test_a_record_that_begins_inside_the_window_is_asked() -> None:
+    for begins, expected in ((0, True), (SECOND, True), (SECOND + 1, False)):
+        record = StreamRecord(ME, DIGESTER, from_birth=False, begins_unix_nanos=begins)
+        record.apply(batch(stored([TEN]), seconds=2))
+        record.apply(batch(stored([ELEVEN]), seconds=9))
+        assert is_left_out(record) is expected, begins
+
+
+@pytest.mark.parametrize(
+    ("after", "until", "expected"), [(0, 1, True), (0, 2, False), (5, 8, False), (6, 8, True), (7, 8, True)]
+)
+def test_a_hole_inside_the_window_has_to_be_asked_about(after: int, until: int, expected: bool) -> None:
+    record = record_of(batch(stored([TEN]), seconds=2), batch(stored([ELEVEN]), seconds=9))
+    record.holes.append(
+        Hole(after_unix_nanos=after * SECOND, until_unix_nanos=until * SECOND, reason=Reason.EVENTS_DROPPED)
+    )
+    assert is_left_out(record) is expected
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(4, True), (5, True), (6, False), (9, False)])
+@pytest.mark.parametrize("laid_out", [False, True])
+def test_a_reset_around_the_lookup_has_to_be_asked_about(seconds: int, expected: bool, laid_out: bool) -> None:
+    record = record_of(batch(stored([TEN]), seconds=2), batch(CLEARED, seconds=seconds), batch(removed(TEN), seconds=9))
+    if laid_out:
+        record.settle()
+    assert is_left_out(record) is expected
+
+
+def test_what_left_the_window_after_the_lookup_is_not_known_any_more() -> None:
+    for seconds, expected in ((5, True), (6, False)):
+        record = record_of(batch(stored([TEN]), seconds=seconds))
+        record.settle()
+        record.history.segments[0].due = True
+        run_upkeep(record, 100)
+        record.apply(batch(stored([ELEVEN]), seconds=9))
+        around = Lookback(SECOND * 8, AROUND.earliest, AROUND.latest)
+        assert record.is_stranger(TWELVE, around) is expected, seconds
+
+
+def test_blocks_of_lower_tiers_and_of_the_base_are_known_too() -> None:
+    record = record_of(batch(stored([TEN]), seconds=1), batch(stored([ELEVEN], medium="CPU"), seconds=2))
+    record.settle()
+    record.history.segments[0].due = True
+    run_upkeep(record, 100)
+    record.apply(batch(stored([THIRTEEN]), seconds=9))
+    around = Lookback(SECOND * 3, AROUND.earliest, AROUND.latest)
+    assert [record.is_stranger(key, around) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
+
+
 def test_clocks_that_differ_move_the_bounds_of_the_lookup() -> None:
     ledger = Ledger(digester=DIGESTER)
     for stream, times in ((ME, (2,)), (OTHER, (2, 8))):
@@ -125,6 +182,15 @@ def test_clocks_that_differ_move_the_bounds_of_the_lookup() -> None:
     assert ledger.acquainted(ME, TWELVE, AROUND, SECOND) == []
     assert ledger.acquainted(ME, TWELVE, AROUND, 2 * SECOND) == [OTHER]
     assert ledger.acquainted(ME, TEN, AROUND, SECOND) == [OTHER]
+
+
+def test_a_reset_on_a_clock_that_may_be_behind_has_to_be_asked_about() -> None:
+    ledger = Ledger(digester=DIGESTER)
+    ledger.accept(ME, 0, batch(stored([TEN]), seconds=2), LIVE)
+    for seq, told in enumerate((batch(CLEARED, seconds=4), batch(stored([TEN]), seconds=20))):
+        ledger.accept(OTHER, seq, told, LIVE)
+    assert ledger.acquainted(ME, TWELVE, AROUND, SECOND) == []
+    assert ledger.acquainted(ME, TWELVE, AROUND, 2 * SECOND) == [OTHER]
 
 
 def test_what_messages_show_of_clocks_counts_beside_the_tolerance() -> None:
