@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from whymiss.ledger.events import Keys
 from whymiss.ledger.filters import Probe
+from whymiss.ledger.indexes import Index
 from whymiss.ledger.segments import FEW, Run
 from whymiss.ledger.slices import CROWDED, ROWS_A_SLICE, SLICED_FROM, Slices
-from whymiss.ledger.sorting import ranges_of
+from whymiss.ledger.sorting import order_of, ranges_of
 
 LAST = (1 << 64) - 1
 EDGES = st.sampled_from([0, 1, 1 << 32, (1 << 63) - 1, 1 << 63, LAST - 1, LAST])
@@ -47,6 +48,20 @@ def test_all_rows_of_a_value_are_found_and_no_other(column: Keys, others: list[i
     for which, one in enumerate(needles.tolist()):
         begin, end = run.rows_of(one)
         assert list(range(begin, end)) == [row for number, row in expected if number == which]
+
+
+@given(columns(), st.lists(VALUES, max_size=8), st.integers(1, 20), st.data())
+def test_an_index_finds_the_last_rows_of_a_value_and_no_other(
+    ascending: Keys, others: list[int], limit: int, data: st.DataObject
+) -> None:
+    column = np.random.default_rng(ascending.size).permutation(ascending)
+    held = column[:: max(1, column.size // data.draw(st.integers(1, 30)))].tolist()
+    values = np.array(sorted({*held, *others}), np.uint64)
+    index = Index(column, order_of(column))
+    owners, rows = index.find(column, values, limit)
+    last = [found for one in values for found in [(column == one).nonzero()[0].tolist()[-limit:]]]
+    expected = [(owner, row) for owner, found in enumerate(last) for row in found]
+    assert list(zip(owners.tolist(), rows.tolist(), strict=True)) == expected
 
 
 @given(columns())

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .events import Keys
-from .filters import FOR_DIGESTS, Filter, Probe, bytes_of
+from .filters import FOR_DIGESTS, Filter, bytes_of
 from .indexes import Index
 from .sorting import NO_INTEGERS, Integers, Rows, order_of
 from .steps import Steps, concatenated, taken
@@ -126,49 +126,43 @@ class Chains:
             self._by_own = Index(own, order_of(own))
         return self._by_own
 
-    def _filter_of(self, own: Keys) -> Filter:
-        if self._own_filter is None:
-            self._own_filter = Filter.of(own, FOR_DIGESTS)
+    @property
+    def own_filter(self) -> Filter | None:
+        """The filter of own digests, if there are any."""
+        if self._own_filter is None and self.own is not None:
+            self._own_filter = Filter.of(self.own, FOR_DIGESTS)
         return self._own_filter
 
-    def with_own(self, digests: Probe, limit: int) -> tuple[Integers, Integers]:
+    def with_own(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
         """Which digest, and the last ``limit`` rows whose own tokens have it."""
         if self.own is None:
-            return _nothing()
-        passing = self._filter_of(self.own).passing(digests)
-        if not passing.size:
-            return _nothing()
-        owners, rows = self._index_of_own(self.own).find(self.own, digests.values[passing], limit)
-        return passing[owners], rows
+            return NO_INTEGERS, NO_INTEGERS
+        return self._index_of_own(self.own).find(self.own, digests, limit)
 
     def with_prefix(self, own: int, digest: int) -> Integers:
         """Rows whose tokens from block 0 on have a digest; ``own`` is that of their own ones."""
-        if self.own is None or self.prefix is None or not self._filter_of(self.own).may_hold(own):
-            return _nothing()[0]
+        if self.own is None or self.prefix is None:
+            return NO_INTEGERS
         if self._by_own is None and self.prefix.size < SEARCHED_FROM:
             found: Integers = (self.prefix == np.uint64(digest)).nonzero()[0]
             return found
         rows = self._index_of_own(self.own).find_one(self.own, own)
-        alike: Integers = rows[self.prefix[rows] == np.uint64(digest)]
+        alike: Integers = rows[self.prefix[rows] == np.uint64(digest)] if rows.size else rows
         return alike
 
-    def with_prefixes(self, own: Probe, digests: Keys) -> tuple[Integers, Integers]:
+    def with_prefixes(self, own: Keys, ascending: Keys) -> tuple[Integers, Integers]:
         """Which digest, and the rows whose tokens from block 0 on have it; ``own`` are those of their own ones.
 
-        No two of a chain's digests are the same, and no two of ``digests`` may be.
+        Neither the digests, which ascend, nor those of own tokens come twice.
         """
         if self.own is None or self.prefix is None:
-            return _nothing()
-        passing = self._filter_of(self.own).passing(own)
-        if not passing.size:
-            return _nothing()
-        # Each own digest once: where many blocks have the same tokens, their rows are many, but never more than there are.
-        _, rows = self._index_of_own(self.own).find(self.own, np.unique(own.values[passing]), self.own.size)
-        order = digests.argsort()
-        ascending, found = digests[order], self.prefix[rows]
-        at = np.minimum(ascending.searchsorted(found), digests.size - 1)
-        same = (ascending[at] == found).nonzero()[0]
-        return order[at[same]], rows[same]
+            return NO_INTEGERS, NO_INTEGERS
+        # Where many blocks have the same tokens their rows are many, but never more than there are.
+        _, rows = self._index_of_own(self.own).find(self.own, own, self.own.size)
+        found = self.prefix.take(rows)
+        at = np.minimum(ascending.searchsorted(found), ascending.size - 1)
+        same = (ascending.take(at) == found).nonzero()[0]
+        return at.take(same), rows.take(same)
 
     @property
     def roots(self) -> Integers:
@@ -193,11 +187,6 @@ class Chains:
         ours = self.pieces["flags"][pieces]
         kept: Integers = pieces[((ours & HAS_PARENT) != 0) & ((ours & CONTINUES) == 0)]
         return kept
-
-
-def _nothing() -> tuple[Integers, Integers]:
-    none = np.zeros(0, np.int64)
-    return none, none
 
 
 def digests_in_steps(parts: Sequence[Chains], rows: Integers | None = None) -> Steps[tuple[Keys, Keys, Filter] | None]:

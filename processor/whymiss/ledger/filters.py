@@ -165,10 +165,10 @@ class Filter:
         word: int = self._view[((value >> _HALF) * len(self._view)) >> _HALF]
         return word & mask == mask
 
-    def look_up(self, words: Integers, into: Keys) -> None:
-        """Some of its words."""
-        # Clipped none is copied first to be put there; none of them is beyond the last.
-        self._words.take(words, mode="clip", out=into)
+    def look_up(self, probe: Probe, into: Keys) -> None:
+        """The words that the numbers fall in."""
+        # Clipped, none is copied first to be put there; and none falls beyond the last.
+        self._words.take(probe.words(self._words.size), mode="clip", out=into)
 
     def passing(self, probe: Probe) -> Integers:
         """Which of the numbers may be in the column."""

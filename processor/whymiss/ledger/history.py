@@ -108,14 +108,15 @@ class History:
     def counted(self, place: Place, probe: Probe, last: int) -> Counted:
         """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""
         found: list[Counted] = []
-        for run, part, passing in self._runs().of_any(place, probe, last):
+        for run, part, passing in self.passing().of_any(place, probe, last):
             rows = run.find_passing(probe, passing)
             if rows is not None:
                 some = part.counted(run, *rows)
                 found.append(some.before(last) if part.end > last else some)
         return grouped(found)
 
-    def _runs(self) -> Passing:
+    def passing(self) -> Passing:
+        """Which segments may name a block or know a digest."""
         if self._passing is None:
             self._passing = Passing(list(self.parts()))
         return self._passing
@@ -184,7 +185,7 @@ class History:
     def operations_on(self, place: Place, key: int, first: int, last: int) -> list[Operation]:
         """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
         found: list[Operation] = []
-        for run, part in self._runs().naming(place, key):
+        for run, part in self.passing().naming(place, key):
             if part.begin >= last:
                 break
             if part.end > first:
@@ -210,7 +211,7 @@ class History:
 
     def located(self, key: int) -> Iterator[tuple[Segment, int]]:
         """Where a block was stored as part of a chain, the last time first."""
-        for run, part in self._runs().chains_naming(key):
+        for run, part in self.passing().chains_naming(key):
             begin, end = run.rows_of(key)
             for code in run.codes[begin:end][::-1].tolist():
                 if code & 1:

@@ -1,33 +1,49 @@
-"""Finding the rows of a column by value, where the column itself stands in another order."""
+"""Finding the rows of a column by value, where the column itself stands in another order.
+
+A row's number leaves bits of its word free. They hold a *tag*, the lowest bits of the row's value, so that of the rows
+of a slice only those are looked up in the column that are likely to have the value.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from .events import Keys
-from .sorting import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread
+from .sorting import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread, windows_of
 from .steps import SORTING, TAKING, Steps
 
 ROWS_A_SLICE = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
 
-CROWDED = 256
+CROWDED = 64
 """Rows in one slice from which it is halved instead."""
+
+FEW = 3
+"""Values that are sought one by one."""
+
+_ALL = (1 << 32) - 1
 
 
 class Index:
     """The rows in the order of their values, and where in it each slice of the values' range begins."""
 
-    __slots__ = ("_rows", "_shift", "_starts")
+    __slots__ = ("_low", "_rows", "_shift", "_starts", "_tagged", "_view")
 
     def __init__(self, column: Keys, rows: Rows, starts: Rows | None = None) -> None:
+        """``rows`` have tags already where ``starts`` are given."""
         bits = _bits(column)
         if starts is None:
             starts = np.zeros((1 << bits) + 1, np.uint32)
             starts[1:] = np.bincount(_slices(column, bits), minlength=1 << bits).cumsum()
-        self._rows = rows
+            rows = _tagged(rows, column.take(rows), column.size)
+        self._tagged = rows
+        self._rows = _row_bits(column.size)
+        self._low = (1 << self._rows) - 1
         self._shift = 64 - bits
         self._starts = starts
+        self._view = starts.data
 
     @classmethod
     def in_steps(cls, column: Keys) -> Steps[Index]:
@@ -42,7 +58,7 @@ class Index:
         for number, parts in enumerate(groups):
             some = np.concatenate(parts).astype(np.int64)
             order, values = ordered(column.take(some))
-            rows[begin : begin + some.size] = some.take(order)
+            rows[begin : begin + some.size] = _tagged(some.take(order), values, column.size)
             counts = np.bincount(_slices(values, bits) - number * width, minlength=width)
             starts[number * width + 1 : (number + 1) * width + 1] = counts.cumsum() + begin
             begin += some.size
@@ -51,36 +67,60 @@ class Index:
 
     def find_one(self, column: Keys, value: int) -> Integers:
         """All rows that have a value."""
-        number = value >> self._shift if self._starts.size > 2 else 0
-        begin, end = int(self._starts[number]), int(self._starts[number + 1])
+        number = value >> self._shift if len(self._view) > 2 else 0
+        begin, end = self._view[number], self._view[number + 1]
         if end - begin > CROWDED:
             begin, end = self._halved(column, np.uint64(value), begin, end)
-            return self._rows[begin:end].astype(np.int64)
-        rows = self._rows[begin:end]
-        found: Integers = rows[column[rows] == np.uint64(value)].astype(np.int64)
-        return found
+            return (self._tagged[begin:end] & np.uint32(self._low)).astype(np.int64)
+        tag, low = (value << self._rows) & _ALL, self._low
+        likely = [one & low for one in self._tagged[begin:end].tolist() if one ^ tag <= low]
+        return np.array([row for row in likely if column.item(row) == value], np.int64)
 
     def find(self, column: Keys, values: Keys, limit: int) -> tuple[Integers, Integers]:
         """Which value, and the last ``limit`` rows that have it, for each of some values."""
+        if values.size <= FEW:
+            return self._find_few(column, values.tolist(), limit)
         slices = _slices(values, 64 - self._shift)
-        begin = self._starts[slices].astype(np.int64)
-        counts = self._starts[slices + 1] - begin
-        crowded = (counts > CROWDED).nonzero()[0]
-        for number in crowded.tolist():
+        begin = self._starts.take(slices).astype(np.int64)
+        counts = self._starts.take(slices + 1) - begin
+        width = int(counts.max())
+        if width > CROWDED:
+            return self._find_crowded(column, values, (begin, counts), limit)
+        if not width:
+            return NO_INTEGERS, NO_INTEGERS
+        begin = np.minimum(begin, column.size - width)
+        # What is beyond a slice has another value, and is found out where the values are compared.
+        tagged = windows_of(self._tagged, width)[begin]
+        tags = values.astype(np.uint32) << np.uint32(self._rows)
+        likely = ((tagged ^ tags[:, None]) <= np.uint32(self._low)).ravel().nonzero()[0]
+        rows = (tagged.ravel().take(likely) & np.uint32(self._low)).astype(np.int64)
+        owners = likely // width
+        hits = (column.take(rows) == values.take(owners)).nonzero()[0]
+        return _last(owners.take(hits), rows.take(hits), limit)
+
+    def _find_few(self, column: Keys, values: Sequence[int], limit: int) -> tuple[Integers, Integers]:
+        """The same: arrays of so few are slow."""
+        owners, found = [NO_INTEGERS], [NO_INTEGERS]
+        for owner, value in enumerate(values):
+            rows = self.find_one(column, value)[-limit:]
+            if rows.size:
+                owners.append(np.full(rows.size, owner))
+                found.append(rows)
+        if len(owners) == 1:
+            return NO_INTEGERS, NO_INTEGERS
+        return np.concatenate(owners), np.concatenate(found)
+
+    def _find_crowded(
+        self, column: Keys, values: Keys, bounds: tuple[Integers, Integers], limit: int
+    ) -> tuple[Integers, Integers]:
+        begin, counts = bounds
+        for number in (counts > CROWDED).nonzero()[0].tolist():
             first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
             begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
         owners, at = spread(np.arange(values.size), begin, counts)
-        rows = self._rows.take(at)
-        hits = (column[rows] == values[owners]).nonzero()[0]
-        if not hits.size:
-            return NO_INTEGERS, NO_INTEGERS
-        owners, found = owners[hits], rows[hits].astype(np.int64)
-        if hits.size > limit:
-            # Rank of each row among those of its value, from the last one back.
-            ends = owners.searchsorted(owners, "right")
-            kept = ends - np.arange(owners.size) <= limit
-            owners, found = owners[kept], found[kept]
-        return owners, found
+        rows = (self._tagged.take(at) & np.uint32(self._low)).astype(np.int64)
+        hits = (column.take(rows) == values.take(owners)).nonzero()[0]
+        return _last(owners.take(hits), rows.take(hits), limit)
 
     def _halved(self, column: Keys, value: np.uint64, begin: int, end: int) -> tuple[int, int]:
         """Where the rows with a value begin and end, between two places of the order."""
@@ -89,7 +129,7 @@ class Index:
             low, high = begin, end
             while low < high:
                 middle = (low + high) // 2
-                there = column[self._rows[middle]]
+                there = column[int(self._tagged[middle]) & self._low]
                 if there < value or (after and there == value):
                     low = middle + 1
                 else:
@@ -105,3 +145,26 @@ def _bits(column: Keys) -> int:
 def _slices(values: Keys, bits: int) -> Integers:
     """The slice that each value lies in."""
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
+
+
+def _row_bits(rows: int) -> int:
+    """Bits that a row's number takes."""
+    return min(31, max(1, (rows - 1).bit_length()))
+
+
+def _tagged(rows: Rows | Integers, values: Keys, count: int) -> Rows:
+    """Rows of so many with the tags of their values."""
+    tagged = values.astype(np.uint32)
+    tagged <<= np.uint32(_row_bits(count))
+    tagged |= rows.astype(np.uint32, copy=False)
+    return tagged
+
+
+def _last(owners: Integers, rows: Integers, limit: int) -> tuple[Integers, Integers]:
+    """Of rows that are grouped by owner, each owner's last ones."""
+    if rows.size > limit:
+        # Rank of each row among those of its value, from the last one back.
+        ends = owners.searchsorted(owners, "right")
+        kept = ends - np.arange(owners.size) <= limit
+        return owners[kept], rows[kept]
+    return owners, rows

@@ -108,14 +108,13 @@ class Kinship:
         if mine.prefix is None or mine.tokens is None:
             return []
         twins: dict[int, tuple[Chains, int]] = {}
-        for part in self._history.parts():
-            if part.begin >= position:
-                break
+        for part in self._history.passing().with_digest(mine.tokens, position):
             chains = part.chains
             rows = chains.with_prefix(mine.tokens, mine.prefix)
             if not rows.size:
                 continue
-            rows = rows[_usable(chains, rows, position) & (_depths(chains, rows) == mine.depth)]
+            pieces = chains.piece_of(rows)
+            rows = rows[_usable(chains, pieces, position) & (_depths(chains, rows, pieces) == mine.depth)]
             for other, row in zip(chains.keys[rows].tolist(), rows.tolist(), strict=True):
                 twins.setdefault(other, (chains, row))
         twins.pop(mine.key, None)
@@ -133,19 +132,20 @@ class Kinship:
         wanted = np.arange(_leading(_where((mine.flags & _KNOWN) == _KNOWN)))
         if not wanted.size or not position:
             return 0
-        own = Probe(mine.own[wanted])
+        order = mine.prefix[wanted].argsort()
+        ascending = mine.prefix[order]
+        own = Probe(np.unique(mine.own[wanted]))
         owners: list[Integers] = []
         others: list[Keys] = []
-        for part in self._history.parts():
-            if part.begin >= position:
-                break
-            of, rows = part.chains.with_prefixes(own, mine.prefix[wanted])
+        for part, passing in self._history.passing().with_any_digest(own, position):
+            at, rows = part.chains.with_prefixes(own.values.take(passing), ascending)
             if not rows.size:
                 continue
-            kept = _usable(part.chains, rows, position) & (_depths(part.chains, rows) == mine.depth[of])
-            kept &= part.chains.keys[rows] != chain[of]
+            of, named, pieces = order.take(at), part.chains.keys.take(rows), part.chains.piece_of(rows)
+            kept = _usable(part.chains, pieces, position) & (_depths(part.chains, rows, pieces) == mine.depth[of])
+            kept &= named != chain[of]
             owners.append(of[kept])
-            others.append(part.chains.keys[rows[kept]])
+            others.append(named[kept])
         if not others:
             return 0
         keyed = np.concatenate(others)
@@ -180,18 +180,21 @@ class Kinship:
         complete = True
         matched: dict[tuple[int, int], tuple[Chains, Integers]] = {}
         budget = SIBLINGS_MAX
-        for part in reversed(list(self._history.parts())):
+        order, own = tail.own.ascending
+        for part, passing in reversed(self._history.passing().with_any_digest(own, position)):
             chains = part.chains
-            if part.begin >= position or not len(chains):
+            of, rows = chains.with_own(own.values.take(passing), RIVALS_MAX)
+            if rows.size >= RIVALS_MAX:
+                complete &= int(np.bincount(of).max()) < RIVALS_MAX
+            of = order.take(passing.take(of)) + 1
+            # Mostly it is the chain itself that is found.
+            others = (chains.keys.take(rows) != tail.keys.take(of)).nonzero()[0]
+            if not others.size:
                 continue
-            of, rows = chains.with_own(tail.own, RIVALS_MAX)
-            if not rows.size:
-                continue
-            complete &= int(np.bincount(of).max()) < RIVALS_MAX
-            of = of + 1
-            kept = _usable(chains, rows, position) & (_depths(chains, rows) == tail.depth[of])
-            kept &= chains.keys[rows] != tail.keys[of]
-            of, pieces = of[kept], chains.piece_of(rows[kept])
+            of, rows = of.take(others), rows.take(others)
+            pieces = chains.piece_of(rows)
+            kept = _usable(chains, pieces, position) & (_depths(chains, rows, pieces) == tail.depth[of])
+            of, pieces = of[kept], pieces[kept]
             several = np.unique(pieces)[::-1]
             complete &= several.size < budget
             several = several[:budget]
@@ -254,14 +257,15 @@ class Kinship:
             same = beside == keys[done : done + beside.size]
             count = beside.size if same.all() else int(same.argmin())
             rows = np.arange(row, row + count)
-            flags = chains.flags_of(chains.piece_of(rows))
+            pieces = chains.piece_of(rows)
+            flags = chains.flags_of(pieces)
             placed = (flags & PLACED) != 0
             count = count if placed.all() else int(placed.argmin())
             rows = rows[:count]
             blank = np.zeros(count, np.uint64)
             found.append(
                 _Placed(
-                    _depths(chains, rows),
+                    _depths(chains, rows, pieces[:count]),
                     blank if chains.own is None else chains.own[rows],
                     blank if chains.prefix is None else chains.prefix[rows],
                     flags[:count],
@@ -283,14 +287,12 @@ def _parent(chains: Chains, piece: int, row: int) -> int | None:
     return int(entry["parent"]) if int(entry["flags"]) & HAS_PARENT else None
 
 
-def _usable(chains: Chains, rows: Integers, position: int) -> Flags:
-    pieces = chains.piece_of(rows)
+def _usable(chains: Chains, pieces: Integers, position: int) -> Flags:
     usable: Flags = ((chains.flags_of(pieces) & _KNOWN) == _KNOWN) & (chains.ordinals[pieces] < position)
     return usable
 
 
-def _depths(chains: Chains, rows: Integers) -> Integers:
-    pieces = chains.piece_of(rows)
+def _depths(chains: Chains, rows: Integers, pieces: Integers) -> Integers:
     depths: Integers = chains.pieces["depth"][pieces].astype(np.int64) + rows - chains.first[pieces]
     return depths
 

@@ -1,4 +1,4 @@
-"""Which of a stream's runs may name a block, by one look at the filter of each."""
+"""Which of a stream's segments may name a block or know a digest, by one look at a filter of each."""
 
 from __future__ import annotations
 
@@ -7,40 +7,51 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .filters import FOR_KEYS, WORD, Probe, mask_of
+from .filters import FOR_DIGESTS, FOR_KEYS, WORD, Density, Filter, Probe, mask_of
 from .segments import Place, Run, Segment
 from .sorting import Integers
 
 _Opened: TypeAlias = tuple[memoryview, int, Run, Segment]
 """A run, with the words of its filter and their number: who asks many filters about one number is spared a call each."""
 
+_Digested: TypeAlias = tuple[memoryview, int, Filter, Segment]
+"""The same of the digests of a segment's blocks."""
+
 
 class Passing:
-    """The runs of some segments, which are given oldest first and never change."""
+    """The segments and their runs, which are given oldest first and never change."""
 
     def __init__(self, parts: Sequence[Segment]) -> None:
         self._parts = parts
         self._runs: dict[Place, list[_Opened]] = {}
         self._chained: list[_Opened] | None = None
+        self._digests: list[_Digested] | None = None
 
     def of_any(self, place: Place, probe: Probe, last: int) -> Iterator[tuple[Run, Segment, Integers]]:
         """The runs of a place that begin before an ordinal and may name some blocks, oldest first, and which ones."""
         runs = [one for one in self._of(place) if one[3].begin < last]
-        count = probe.values.size
-        if not count:
-            return
-        words = np.empty((len(runs), count), WORD)
-        for row, (_, size, run, _) in zip(words, runs, strict=True):
-            run.filter.look_up(probe.words(size), row)
-        marks = probe.marks(FOR_KEYS.marks)
-        words &= marks
-        found = (words == marks).ravel().nonzero()[0]
-        bounds = found.searchsorted(np.arange(count, count * (len(runs) + 1), count)).tolist()
-        begin = 0
-        for number, end in enumerate(bounds):
-            if begin < end:
-                yield runs[number][2], runs[number][3], found[begin:end] - number * count
-            begin = end
+        for number, some in _which([run.filter for _, _, run, _ in runs], probe, FOR_KEYS):
+            yield runs[number][2], runs[number][3], some
+
+    def with_any_digest(self, probe: Probe, last: int) -> Sequence[tuple[Segment, Integers]]:
+        """The segments that begin before an ordinal and may know some digests of own tokens, oldest first, and which."""
+        known = [one for one in self._digested() if one[3].begin < last]
+        return [(known[number][3], some) for number, some in _which([one[2] for one in known], probe, FOR_DIGESTS)]
+
+    def with_digest(self, digest: int, last: int) -> Iterator[Segment]:
+        """The same of one digest."""
+        high, mask = digest >> 32, mask_of(digest, FOR_DIGESTS.marks)
+        for view, words, _, part in self._digested():
+            if part.begin >= last:
+                break
+            if view[(high * words) >> 32] & mask == mask:
+                yield part
+
+    def _digested(self) -> Sequence[_Digested]:
+        if self._digests is None:
+            filters = [(found, part) for part in self._parts if (found := part.chains.own_filter) is not None]
+            self._digests = [(*found.opened, found, part) for found, part in filters]
+        return self._digests
 
     def naming(self, place: Place, key: int) -> Iterator[tuple[Run, Segment]]:
         """The runs of a place that may name a block, oldest first."""
@@ -64,3 +75,21 @@ class Passing:
 def _passing(runs: Sequence[_Opened], key: int) -> Iterator[tuple[Run, Segment]]:
     high, mask = key >> 32, mask_of(key, FOR_KEYS.marks)
     return ((run, part) for view, words, run, part in runs if view[(high * words) >> 32] & mask == mask)
+
+
+def _which(filters: Sequence[Filter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
+    """The filters of one density that let some of the numbers pass, and which ones: all are asked at once."""
+    count = probe.values.size
+    if not count or not filters:
+        return
+    words = np.empty((len(filters), count), WORD)
+    for row, one in zip(words, filters, strict=True):
+        one.look_up(probe, row)
+    marks = probe.marks(density.marks)
+    words &= marks
+    found = (words == marks).ravel().nonzero()[0]
+    begin = 0
+    for number, end in enumerate(found.searchsorted(np.arange(count, count * len(filters) + 1, count)).tolist()):
+        if begin < end:
+            yield number, found[begin:end] - number * count
+        begin = end

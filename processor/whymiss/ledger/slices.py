@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .events import Keys
-from .sorting import Integers, Rows, ranges_of
+from .sorting import Integers, Rows, ranges_of, windows_of
 from .steps import TAKING, Steps, at_once, parts_of
 
 ROWS_A_SLICE = 8
@@ -80,8 +80,7 @@ class Slices:
             return None
         # A window that begins before its slice shows no other row that has the value, nor does one that ends after it.
         begin = np.minimum(begin, column.size - width)
-        windows = np.ndarray((column.size - width + 1, width), column.dtype, column, strides=(8, 8))
-        same = (windows[begin] == needles[:, None]).ravel().nonzero()[0]
+        same = (windows_of(column, width)[begin] == needles[:, None]).ravel().nonzero()[0]
         if not same.size:
             return None
         which = same // width

@@ -96,6 +96,8 @@ def _between(column: npt.NDArray[Entry], splits: npt.NDArray[Entry]) -> Iterator
 
 def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
     """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
+    if not column.size:
+        return None
     first = column.searchsorted(needles)
     hits = (column.take(first, mode="clip") == needles).nonzero()[0]
     if not hits.size:
@@ -124,3 +126,9 @@ def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integer
     rows = np.arange(total, dtype=np.int64)
     rows += (begin - ends + counts).repeat(counts)
     return owners.repeat(counts), rows
+
+
+def windows_of(column: npt.NDArray[Entry], width: int) -> npt.NDArray[Entry]:
+    """From every row on so many rows of a column that has as many: a view of it, in which a window is one row."""
+    size = column.itemsize
+    return np.ndarray((column.size - width + 1, width), column.dtype, column.data, strides=(size, size))
