@@ -220,7 +220,7 @@ RECORD = guards(
      "return fact.at_unix_nanos is None or fact.at_unix_nanos >=",
      "return fact.at_unix_nanos is not None and fact.at_unix_nanos >="),
     ("window-begin", "records keep more than the window, each its own amount",
-     "fact.at_unix_nanos >= reading.latest - self._window",
+     "fact.at_unix_nanos >= self.since(reading)",
      "True"),
 )
 

@@ -145,8 +145,8 @@ STREAM_RECORD = guards(
      "begins_unix_nanos=self.begins_unix_nanos if edge is None else max(edge, self.begins_unix_nanos),",
      "begins_unix_nanos=self.begins_unix_nanos,"),
     ("coverage-birth", "an expired birth is not in the record",
-     "from_birth=self.from_birth and edge is None,",
-     "from_birth=self.from_birth,"),
+     "return self.from_birth and self.history.edge_unix_nanos is None",
+     "return self.from_birth"),
 )
 
 FLEET = guards(
