@@ -20,15 +20,21 @@ from .filters import Filter
 from .segments import Hits, Place, Run, Segment, joined
 from .slices import Slices
 from .sorting import NO_INTEGERS, Flags, Integers, Rows, cut, ordered
-from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
+from .steps import SORTING, STEP_ROWS, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
 from .tally import tally
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 
 _ALL = (1 << 8) - 1
 
-COUNTING = 12
+COUNTED_ROWS = STEP_ROWS // 4
+"""Operations that are counted in one step."""
+
+COUNTING = 40
 """What an operation costs that is counted."""
+
+CUTTING = 12
+"""What a row or a piece costs that is cut."""
 
 
 class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -95,7 +101,7 @@ def _slices(base: Segment, segment: Segment, place: Place) -> Iterator[tuple[Key
         for part, offset in ((base, 0), (segment, len(base.chains)))
         if (run := part.runs.get(place)) is not None
     ]
-    for slices in cut([run.keys for _, run, _ in runs]):
+    for slices in cut([run.keys for _, run, _ in runs], COUNTED_ROWS):
         columns: list[Keys] = []
         found: list[Hits] = []
         for (part, run, offset), some in zip(runs, slices, strict=True):
@@ -215,7 +221,7 @@ def _remaining(older: Chains, newer: Chains, rows: Integers) -> Steps[Chains]:
     parents = yield from taken((older.keys, newer.keys), above)
     for some in stretches(source.size):
         _cut(pieces[some], parents[some], rows, bounds[some.start : some.stop + 1], (first, source[some]))
-        yield source[some].size * COUNTING
+        yield source[some].size * CUTTING
     return Chains(keys, digests, begun, ordinals, pieces)
 
 
@@ -234,7 +240,7 @@ def _begun(rows: Integers, first: Integers) -> Steps[tuple[Integers, Integers]]:
         bounds.append(where + some.start)
         source.append(piece[where])
         before, of = row[-1], piece[-1]
-        yield row.size * COUNTING
+        yield row.size * CUTTING
     bounds.append(np.array([rows.size]))
     return (yield from concatenated(bounds)), (yield from concatenated(source))
 

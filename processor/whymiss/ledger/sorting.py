@@ -74,14 +74,14 @@ def partitioned(values: Keys) -> Steps[Sequence[Sequence[Rows]]]:
     return groups
 
 
-def cut(columns: Sequence[npt.NDArray[Entry]]) -> Sequence[Sequence[slice[int, int, None]]]:
+def cut(columns: Sequence[npt.NDArray[Entry]], rows: int = STEP_ROWS) -> Sequence[Sequence[slice[int, int, None]]]:
     """Cuts ascending columns by value: of each slice in order, its rows in every column.
 
-    All rows of one value are in one slice, and but for those a slice has no more rows than are worked on in a step.
+    All rows of one value are in one slice, and but for those no slice has more than ``rows``.
     """
     # Between neighbouring samples of a column there are `apart` rows, and between two cuts few samples of all.
     count = len(columns)
-    apart = max(1, STEP_ROWS // (4 * count))
+    apart = max(1, rows // (4 * count))
     samples = np.sort(np.concatenate([column[apart::apart] for column in columns]))
     splits = samples[3 * count - 1 :: 3 * count]
     return list(zip(*(_between(column, splits) for column in columns), strict=True))
