@@ -185,11 +185,8 @@ class History:
     def operations_on(self, place: Place, key: int, first: int, last: int) -> list[Operation]:
         """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
         found: list[Operation] = []
-        for run, part in self.passing().naming(place, key):
-            if part.begin >= last:
-                break
-            if part.end > first:
-                found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
+        for run, part in self.passing().naming(place, key, first, last):
+            found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
         return found
 
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:

@@ -11,11 +11,16 @@ from .filters import FOR_DIGESTS, FOR_KEYS, WORD, Density, Filter, Probe, mask_o
 from .segments import Place, Run, Segment
 from .sorting import Integers
 
-_Opened: TypeAlias = tuple[memoryview, int, Run, Segment]
-"""A run, with the words of its filter and their number: who asks many filters about one number is spared a call each."""
+_Opened: TypeAlias = tuple[memoryview, int, int, int, Run, Segment]
+"""A run, with the words of its filter, their number, and where its segment begins and ends.
 
-_Digested: TypeAlias = tuple[memoryview, int, Filter, Segment]
-"""The same of the digests of a segment's blocks."""
+So who asks many filters about one number is spared some calls for each.
+"""
+
+_Digested: TypeAlias = tuple[memoryview, int, int, Filter, Segment]
+"""The words of a filter of digests, their number, and where its segment begins."""
+
+_HALF, _EVER = 32, 1 << 62
 
 
 class Passing:
@@ -29,52 +34,61 @@ class Passing:
 
     def of_any(self, place: Place, probe: Probe, last: int) -> Iterator[tuple[Run, Segment, Integers]]:
         """The runs of a place that begin before an ordinal and may name some blocks, oldest first, and which ones."""
-        runs = [one for one in self._of(place) if one[3].begin < last]
-        for number, some in _which([run.filter for _, _, run, _ in runs], probe, FOR_KEYS):
-            yield runs[number][2], runs[number][3], some
+        runs = [(run, part) for _, _, begin, _, run, part in self._of(place) if begin < last]
+        for number, some in _which([run.filter for run, _ in runs], probe, FOR_KEYS):
+            yield *runs[number], some
 
     def with_any_digest(self, probe: Probe, last: int) -> Sequence[tuple[Segment, Integers]]:
         """The segments that begin before an ordinal and may know some digests of own tokens, oldest first, and which."""
-        known = [one for one in self._digested() if one[3].begin < last]
-        return [(known[number][3], some) for number, some in _which([one[2] for one in known], probe, FOR_DIGESTS)]
+        known = [one for one in self._digested() if one[2] < last]
+        return [(known[number][4], some) for number, some in _which([one[3] for one in known], probe, FOR_DIGESTS)]
 
-    def with_digest(self, digest: int, last: int) -> Iterator[Segment]:
+    def with_digest(self, digest: int, last: int) -> Sequence[Segment]:
         """The same of one digest."""
-        high, mask = digest >> 32, mask_of(digest, FOR_DIGESTS.marks)
-        for view, words, _, part in self._digested():
-            if part.begin >= last:
-                break
-            if view[(high * words) >> 32] & mask == mask:
-                yield part
+        high, mask = digest >> _HALF, mask_of(digest, FOR_DIGESTS.marks)
+        return [
+            part
+            for view, words, begin, _, part in self._digested()
+            if begin < last and view[(high * words) >> _HALF] & mask == mask
+        ]
 
-    def _digested(self) -> Sequence[_Digested]:
-        if self._digests is None:
-            filters = [(found, part) for part in self._parts if (found := part.chains.own_filter) is not None]
-            self._digests = [(*found.opened, found, part) for found, part in filters]
-        return self._digests
+    def naming(self, place: Place, key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
+        """The runs of a place with events in ``[first, last)`` that may name a block, oldest first."""
+        return _naming(self._of(place), key, first, last)
 
-    def naming(self, place: Place, key: int) -> Iterator[tuple[Run, Segment]]:
-        """The runs of a place that may name a block, oldest first."""
-        return _passing(self._of(place), key)
-
-    def chains_naming(self, key: int) -> Iterator[tuple[Run, Segment]]:
+    def chains_naming(self, key: int) -> Sequence[tuple[Run, Segment]]:
         """The runs of all chained places that may name a block, newest first."""
         if self._chained is None:
-            runs = [(run, part) for part in reversed(self._parts) for run in part.runs.values() if run.chained]
-            self._chained = [(*run.filter.opened, run, part) for run, part in runs]
-        return _passing(self._chained, key)
+            self._chained = [
+                _opened(run, part) for part in reversed(self._parts) for run in part.runs.values() if run.chained
+            ]
+        return _naming(self._chained, key, 0, _EVER)
 
     def _of(self, place: Place) -> Sequence[_Opened]:
         runs = self._runs.get(place)
         if runs is None:
-            known = [(run, part) for part in self._parts if (run := part.runs.get(place)) is not None]
-            runs = self._runs[place] = [(*run.filter.opened, run, part) for run, part in known]
+            known = [_opened(run, part) for part in self._parts if (run := part.runs.get(place)) is not None]
+            runs = self._runs[place] = known
         return runs
 
+    def _digested(self) -> Sequence[_Digested]:
+        if self._digests is None:
+            filters = [(found, part) for part in self._parts if (found := part.chains.own_filter) is not None]
+            self._digests = [(*found.opened, part.begin, found, part) for found, part in filters]
+        return self._digests
 
-def _passing(runs: Sequence[_Opened], key: int) -> Iterator[tuple[Run, Segment]]:
-    high, mask = key >> 32, mask_of(key, FOR_KEYS.marks)
-    return ((run, part) for view, words, run, part in runs if view[(high * words) >> 32] & mask == mask)
+
+def _opened(run: Run, part: Segment) -> _Opened:
+    return (*run.filter.opened, part.begin, part.end, run, part)
+
+
+def _naming(runs: Sequence[_Opened], key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
+    high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
+    return [
+        (run, part)
+        for view, words, begin, end, run, part in runs
+        if begin < last and end > first and view[(high * words) >> _HALF] & mask == mask
+    ]
 
 
 def _which(filters: Sequence[Filter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
