@@ -153,6 +153,19 @@ def test_other_or_unpublished_extra_keys_are_no_unlike_seeds(extras: int | None,
     assert alike(Block(key=51, parent=None, depth=0, extras=extras)) == (False, gap)
 
 
+@pytest.mark.parametrize("counts", [(1, 3, 2), (3, 1, 2), (2, 1, 3)])
+def test_unlike_seeds_cost_what_the_best_of_several_workers_held(counts: tuple[int, int, int]) -> None:
+    others = [OTHER, THIRD, StreamId("fourth", 0)]
+    record = Told(
+        others=others,
+        blocks={(ME, 1): MINE},
+        alike={other: [TWIN] for other in others},
+        leading=dict(zip(others, counts, strict=True)),
+        events=[one for other in others for one in held(51, by=other)],
+    )
+    assert facts(record).same_tokens_leading == 3
+
+
 # --- who was computing it --------------------------------------------------------------------------------
 
 

@@ -74,6 +74,8 @@ class Told(msgspec.Struct, kw_only=True):
     """Blocks under the parent of the missed one by (time, key)."""
     twins: list[Block] = []
     alike: dict[StreamId, list[Block]] = {}
+    leading: dict[StreamId, int] = {}
+    """How much of the chain a stream held under other keys; by default one block."""
     repeated: dict[StreamId, list[tuple[int, Repeats]]] = {}
     """How much of the chain a stream's siblings repeated from a time on."""
     offsets: dict[StreamId, int] = {}
@@ -157,6 +159,9 @@ class Told(msgspec.Struct, kw_only=True):
 
     def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
         return self.alike.get(stream, [])
+
+    def leading_like(self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
+        return self.leading.get(among, 1)
 
     def reconverges(
         self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None

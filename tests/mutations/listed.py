@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .mutation import Mutation
-from .of_counts import BARRIERS, FOLDING, HISTORY, SEGMENTS, SINGLE, TALLY
+from .of_counts import BARRIERS, FOLDING, HISTORY, OUTLIVING, SEGMENTS, SINGLE, TALLY
 from .of_edges import JOIN_GROUPS, JOIN_JOINER, JOIN_PAST
 from .of_facts import FACTS, PROMISES, RECORD, WORKERS
 from .of_fleet_view import ELSEWHERE, VIEW
 from .of_grouping import BELONGING, COMPANIONS, GROUPING, JOIN_HALVES, SIDES
 from .of_intake import COLUMNS, GROUPS, INTAKE, KEYS, STORES, TOKENS
 from .of_judge import JUDGE
-from .of_ledger import BROODS, CHECKPOINT, KINSHIP, LINKS, MERGING, WINDOW
+from .of_ledger import BROODS, CHECKPOINT, KINSHIP, LINKS, MERGING, TWINS, WINDOW
 from .of_numbering import FLEET, NUMBERING, STREAM_RECORD, TIMELINE
 from .of_reading import READING
 from .of_redaction import REDACTION
@@ -25,8 +25,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(*PROMISES, *FACTS, *RECORD, *WORKERS),
     *(*VIEW, *ELSEWHERE, *RECENT, *RELATIVES, *LIKENESS),
     *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET, *STRANGERS),
-    *(*BARRIERS, *TALLY, *SINGLE, *SEGMENTS, *HISTORY, *FOLDING),
+    *(*BARRIERS, *TALLY, *SINGLE, *SEGMENTS, *HISTORY, *OUTLIVING, *FOLDING),
     *(*INTAKE, *STORES, *GROUPS, *KEYS, *COLUMNS, *TOKENS),
-    *(*KINSHIP, *BROODS, *LINKS, *CHECKPOINT, *WINDOW, *MERGING),
+    *(*KINSHIP, *TWINS, *BROODS, *LINKS, *CHECKPOINT, *WINDOW, *MERGING),
     *(*JOIN_GROUPS, *JOIN_JOINER, *JOIN_PAST, *JOIN_HALVES, *REDACTION),
 )

@@ -119,18 +119,10 @@ class Elsewhere:
                 gap = self._view.doubt(sight, Tier.DEVICE, twin.key, fact, reading)
                 if unclear or gap:
                     return msgspec.structs.replace(facts, relatives_gap=gap or Reason.AMBIGUOUS_CHAIN)
-                best = max(best or 0, self._like_leading(other, stream, chain, sight.before))
+                if best != len(chain):
+                    best = max(best or 0, self._ledger.leading_like(stream, chain, sight.before, among=other))
                 break
         return facts if best is None else msgspec.structs.replace(facts, same_identity=True, same_tokens_leading=best)
-
-    def _like_leading(self, other: StreamId, stream: StreamId, chain: Sequence[int], position: int) -> int:
-        """How many of the first blocks another worker held under other keys, and with the same extra keys."""
-        for count, key in enumerate(chain):
-            block = self._ledger.block(stream, key)
-            twins = () if block is None else self._ledger.like(other, block, position)
-            if block is None or all(twin.extras != block.extras for twin in twins):
-                return count
-        return len(chain)
 
     def _computing(self, streams: Sequence[StreamId], key: int, reading: Reading) -> bool:
         """Whether a request that was in its prefill at the lookup stored the block after it."""

@@ -280,6 +280,11 @@ class Ledger:
         """Resident blocks with the tokens of another stream's block under other keys."""
         return self._record(stream).like(block, position)
 
+    def leading_like(self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
+        """How many of the first blocks of a chain another stream held under other keys."""
+        content = self._record(stream).content(keys)
+        return 0 if content is None else self._record(among).leading_like(content, position)
+
     def same_tokens_leading(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
         """How many of the first blocks of a chain have a resident other with the same tokens."""
         return self._record(stream).same_tokens_leading(keys, position)

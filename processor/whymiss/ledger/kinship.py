@@ -1,45 +1,27 @@
-"""Who is related to whom: blocks with the same parent, the same tokens, or the same tokens further on."""
+"""Who is related to whom: blocks with the same parent, or with the same tokens further on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from ..model import Block, Repeats, Residency
+from ..model import Block, Repeats
 from .broods import children_in
-from .chains import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, PLACED, Chains
+from .chains import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, Chains
 from .events import Keys
 from .filters import Probe, probe_of
-from .findings import Findings
 from .history import History
 from .links import Links
-from .sorting import NO_INTEGERS, Flags, Integers
-
-TWINS_MAX = 256
-"""Blocks with the same tokens that one answer names, the last stored ones."""
+from .placed import depths, leading, placed, usable, where
+from .sorting import NO_INTEGERS, Integers
 
 RIVALS_MAX = 256
 """Blocks a segment with the same own tokens that a comparison looks at, the last stored ones."""
 
 SIBLINGS_MAX = 128
 """Chains that a comparison follows back to their beginning, the last stored ones."""
-
-_KNOWN = HAS_OWN | HAS_PREFIX | PLACED
-
-AsOf = Callable[[Keys, int], Findings]
-
-
-class _Placed(msgspec.Struct, frozen=True, eq=False):
-    """Where the first blocks of a chain stand, one entry a block."""
-
-    depth: Integers
-    own: Keys
-    prefix: Keys
-    flags: npt.NDArray[np.uint8]
 
 
 class Tail(msgspec.Struct, frozen=True, eq=False):
@@ -53,21 +35,21 @@ class Tail(msgspec.Struct, frozen=True, eq=False):
 
 
 class Kinship:
-    """Answers about one stream's blocks. ``as_of`` is the stream's dense group at a position."""
+    """Answers about one stream's blocks."""
 
-    def __init__(self, history: History, links: Links, as_of: AsOf) -> None:
+    def __init__(self, history: History, links: Links) -> None:
         self._history = history
         self._links = links
-        self._as_of = as_of
         self._tail: tuple[tuple[int, tuple[int, ...]], Tail | None] | None = None
         """The last one asked for: every other stream of a view is compared with it."""
 
     def block(self, key: int) -> Block | None:
         """The identity of a block."""
         located = self._history.locate(key)
-        return None if located is None else self._block(*located)
+        return None if located is None else self.block_of(*located)
 
-    def _block(self, chains: Chains, row: int) -> Block:
+    def block_of(self, chains: Chains, row: int) -> Block:
+        """The same of a row."""
         piece = chains.piece_at(row)
         entry = chains.pieces[piece]
         flags = int(entry["flags"])
@@ -96,66 +78,10 @@ class Kinship:
                     return list(found)
         return list(found)
 
-    # --- the same tokens from block 0 on ------------------------------------------------------
-
-    def same_tokens(self, key: int, position: int) -> Sequence[Block]:
-        """Other resident blocks with the same tokens from block 0 on, no more than ``TWINS_MAX``."""
-        mine = self.block(key)
-        return [] if mine is None else self.like(mine, position)
-
-    def like(self, mine: Block, position: int) -> Sequence[Block]:
-        """The same for a block of any stream."""
-        if mine.prefix is None or mine.tokens is None:
-            return []
-        twins: dict[int, tuple[Chains, int]] = {}
-        for part in self._history.passing().with_digest(mine.tokens, position):
-            chains = part.chains
-            rows = chains.with_prefix(mine.tokens, mine.prefix)
-            if not rows.size:
-                continue
-            pieces = chains.piece_of(rows)
-            rows = rows[_usable(chains, pieces, position) & (_depths(chains, rows, pieces) == mine.depth)]
-            for other, row in zip(chains.keys[rows].tolist(), rows.tolist(), strict=True):
-                twins.setdefault(other, (chains, row))
-        twins.pop(mine.key, None)
-        if not twins:
-            return []
-        last = dict(islice(reversed(twins.items()), TWINS_MAX))
-        resident = self._as_of(_column(last), position).are(Residency.RESIDENT)
-        found = [self._block(*where) for where, held in zip(last.values(), resident.tolist(), strict=True) if held]
-        return found[::-1]
-
-    def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
-        """How many of the first blocks of a chain have a resident other with the same tokens from block 0 on."""
-        chain = probe_of(tuple(keys)).values
-        mine = self._placed(chain)
-        wanted = np.arange(_leading(_where((mine.flags & _KNOWN) == _KNOWN)))
-        if not wanted.size or not position:
-            return 0
-        order = mine.prefix[wanted].argsort()
-        ascending = mine.prefix[order]
-        own = Probe(np.unique(mine.own[wanted]))
-        owners: list[Integers] = []
-        others: list[Keys] = []
-        for part, passing in self._history.passing().with_any_digest(own, position):
-            at, rows = part.chains.with_prefixes(own.values.take(passing), ascending)
-            if not rows.size:
-                continue
-            of, named, pieces = order.take(at), part.chains.keys.take(rows), part.chains.piece_of(rows)
-            kept = _usable(part.chains, pieces, position) & (_depths(part.chains, rows, pieces) == mine.depth[of])
-            kept &= named != chain[of]
-            owners.append(of[kept])
-            others.append(named[kept])
-        if not others:
-            return 0
-        keyed = np.concatenate(others)
-        resident = self._as_of(keyed, position).are(Residency.RESIDENT)
-        return _leading(np.unique(np.concatenate(owners)[resident]))
-
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks of a chain have a known digest of their own tokens."""
-        mine = self._placed(probe_of(tuple(keys)).values)
-        return _leading(np.flatnonzero((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0)))
+        mine = placed(self._history, probe_of(tuple(keys)).values)
+        return leading(np.flatnonzero((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0)))
 
     # --- the same tokens further on -----------------------------------------------------------
 
@@ -171,8 +97,8 @@ class Kinship:
         if head is None or head.tokens is None:
             return None
         chain = probe_of(keys).values
-        mine = self._placed(chain)
-        count = _leading(_where((mine.flags[1:] & HAS_OWN) != 0)) + 1
+        mine = placed(self._history, chain)
+        count = leading(where((mine.flags[1:] & HAS_OWN) != 0)) + 1
         return Tail(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
 
     def repeats(self, tail: Tail, position: int) -> Repeats:
@@ -193,7 +119,7 @@ class Kinship:
                 continue
             of, rows = of.take(others), rows.take(others)
             pieces = chains.piece_of(rows)
-            kept = _usable(chains, pieces, position) & (_depths(chains, rows, pieces) == tail.depth[of])
+            kept = usable(chains, pieces, position) & (depths(chains, rows, pieces) == tail.depth[of])
             of, pieces = of[kept], pieces[kept]
             several = np.unique(pieces)[::-1]
             complete &= several.size < budget
@@ -221,7 +147,7 @@ class Kinship:
             above = int(part.pieces["depth"][number])
             if above <= head.depth:
                 row = int(part.first[number]) + head.depth - above
-                sibling = self._block(part, row) if head.depth < end else None
+                sibling = self.block_of(part, row) if head.depth < end else None
                 is_one = sibling is not None and sibling.parent == head.parent
                 return count if is_one and sibling is not None and sibling.tokens not in {None, head.tokens} else 0
         return 0
@@ -247,65 +173,9 @@ class Kinship:
             if int(chains.pieces[piece]["depth"]) + row - int(chains.first[piece]) >= above:
                 return
 
-    def _placed(self, keys: Keys) -> _Placed:
-        """The first blocks of a chain, as far as their places are known. Most lie side by side."""
-        found: list[_Placed] = []
-        done = 0
-        while done < keys.size and (located := self._history.locate(int(keys[done]))) is not None:
-            chains, row = located
-            beside = chains.keys[row : row + keys.size - done]
-            same = beside == keys[done : done + beside.size]
-            count = beside.size if same.all() else int(same.argmin())
-            rows = np.arange(row, row + count)
-            pieces = chains.piece_of(rows)
-            flags = chains.flags_of(pieces)
-            placed = (flags & PLACED) != 0
-            count = count if placed.all() else int(placed.argmin())
-            rows = rows[:count]
-            blank = np.zeros(count, np.uint64)
-            found.append(
-                _Placed(
-                    _depths(chains, rows, pieces[:count]),
-                    blank if chains.own is None else chains.own[rows],
-                    blank if chains.prefix is None else chains.prefix[rows],
-                    flags[:count],
-                )
-            )
-            done += count
-        return _Placed(
-            np.concatenate([np.zeros(0, np.int64), *(part.depth for part in found)]),
-            np.concatenate([np.zeros(0, np.uint64), *(part.own for part in found)]),
-            np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in found)]),
-            np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in found)]),
-        )
-
 
 def _parent(chains: Chains, piece: int, row: int) -> int | None:
     if row > int(chains.first[piece]):
         return int(chains.keys[row - 1])
     entry = chains.pieces[piece]
     return int(entry["parent"]) if int(entry["flags"]) & HAS_PARENT else None
-
-
-def _usable(chains: Chains, pieces: Integers, position: int) -> Flags:
-    usable: Flags = ((chains.flags_of(pieces) & _KNOWN) == _KNOWN) & (chains.ordinals[pieces] < position)
-    return usable
-
-
-def _depths(chains: Chains, rows: Integers, pieces: Integers) -> Integers:
-    depths: Integers = chains.pieces["depth"][pieces].astype(np.int64) + rows - chains.first[pieces]
-    return depths
-
-
-def _where(flags: Flags) -> Integers:
-    return flags.nonzero()[0]
-
-
-def _leading(ascending: Integers) -> int:
-    """How many of ascending numbers are 0, 1, 2 and so on."""
-    wrong = ascending != np.arange(ascending.size)
-    return int(wrong.argmax()) if wrong.any() else ascending.size
-
-
-def _column(keys: dict[int, tuple[Chains, int]]) -> Keys:
-    return np.fromiter(keys, np.uint64, len(keys))

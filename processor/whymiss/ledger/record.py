@@ -25,6 +25,7 @@ from .kinship import Kinship, Tail
 from .segments import Place
 from .stores import stores
 from .strangers import Named
+from .twins import Content, Twins
 
 PENDING_ROWS = 4096
 """Operations noted before they are laid out."""
@@ -55,7 +56,8 @@ class StreamRecord:
         self._clears = False
         """Whether a batch that is not laid out yet has a reset in it."""
         self._named = Named(self.history)
-        self._kin = Kinship(self.history, self.intake.links, self._dense_as_of)
+        self._kin = Kinship(self.history, self.intake.links)
+        self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
         if not from_birth:
             self.bar(begins_unix_nanos, None)
 
@@ -232,17 +234,27 @@ class StreamRecord:
     def same_tokens(self, key: int, position: int) -> Sequence[Block]:
         """Other resident blocks with the same tokens from block 0 on."""
         self.settle()
-        return self._kin.same_tokens(key, position)
+        return self._twins.same_tokens(key, position)
 
     def like(self, block: Block, position: int) -> Sequence[Block]:
         """Resident blocks with the tokens of any stream's block from block 0 on, under other keys."""
         self.settle()
-        return self._kin.like(block, position)
+        return self._twins.like(block, position)
 
     def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
         """How many of the first blocks have a resident other with the same tokens from block 0 on."""
         self.settle()
-        return self._kin.same_tokens_leading(keys, position)
+        return self._twins.same_tokens_leading(keys, position)
+
+    def content(self, keys: Sequence[int]) -> Content | None:
+        """What the first blocks of a chain are, whatever their keys."""
+        self.settle()
+        return self._twins.content(keys)
+
+    def leading_like(self, content: Content, position: int) -> int:
+        """How many of the first blocks of any stream's chain are resident under other keys, with the same extra keys."""
+        self.settle()
+        return self._twins.leading_like(content, position, with_extras=True)
 
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks have a known digest of their own tokens."""

@@ -240,6 +240,10 @@ class LedgerView(Protocol):
         """
         ...
 
+    def leading_like(self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
+        """How many of the first ``keys`` of a stream have a block of ``among`` as `like` finds it, with the same extra keys."""
+        ...
+
     def reconverges(
         self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
     ) -> Repeats:

@@ -1,0 +1,139 @@
+"""Blocks with the same tokens from block 0 on under other keys: what another salt, adapter or hash seed keeps apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from ..model import Block, Residency
+from .chains import HAS_EXTRAS, Chains
+from .events import Keys
+from .filters import Probe, probe_of
+from .findings import Findings
+from .history import History
+from .placed import KNOWN, depths, leading, placed, usable, where
+from .sorting import Flags, Integers
+
+TWINS_MAX = 256
+"""Blocks with the same tokens that one answer names, the last stored ones."""
+
+AsOf: TypeAlias = Callable[[Keys, int], Findings]
+BlockOf: TypeAlias = Callable[[Chains, int], Block]
+
+
+class Content(msgspec.Struct, frozen=True, eq=False):
+    """What the first blocks of a chain are, whatever their keys: no block without known tokens is among them."""
+
+    keys: Keys
+    depth: Integers
+    extras: Keys
+    """Digests of all extra keys from block 0 on; 0 where they are not known."""
+    described: Flags
+    """Whether they are known."""
+    own: Probe
+    """Digests of the blocks' own tokens, each once, ascending."""
+    order: Integers
+    """The blocks in the order of their prefix digests."""
+    ascending: Keys
+    """These digests in it."""
+
+
+class Twins:
+    """Answers about one stream. ``as_of`` is its dense group at a position, ``block_of`` the identity of a row."""
+
+    def __init__(self, history: History, as_of: AsOf, block_of: BlockOf) -> None:
+        self._history = history
+        self._as_of = as_of
+        self._block_of = block_of
+        self._content: tuple[tuple[int, tuple[int, ...]], Content | None] | None = None
+        """The last one asked for: every other stream of a view is compared with it."""
+
+    def same_tokens(self, key: int, position: int) -> Sequence[Block]:
+        """Other resident blocks with the same tokens from block 0 on, no more than ``TWINS_MAX``."""
+        located = self._history.locate(key)
+        return [] if located is None else self.like(self._block_of(*located), position)
+
+    def like(self, mine: Block, position: int) -> Sequence[Block]:
+        """The same for a block of any stream."""
+        if mine.prefix is None or mine.tokens is None:
+            return []
+        twins: dict[int, tuple[Chains, int]] = {}
+        for part in self._history.passing().with_digest(mine.tokens, position):
+            chains = part.chains
+            rows = chains.with_prefix(mine.tokens, mine.prefix)
+            if not rows.size:
+                continue
+            pieces = chains.piece_of(rows)
+            rows = rows[usable(chains, pieces, position) & (depths(chains, rows, pieces) == mine.depth)]
+            for other, row in zip(chains.keys[rows].tolist(), rows.tolist(), strict=True):
+                twins.setdefault(other, (chains, row))
+        twins.pop(mine.key, None)
+        if not twins:
+            return []
+        last = dict(islice(reversed(twins.items()), TWINS_MAX))
+        resident = self._as_of(_column(last), position).are(Residency.RESIDENT)
+        found = [self._block_of(*place) for place, held in zip(last.values(), resident.tolist(), strict=True) if held]
+        return found[::-1]
+
+    def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
+        """How many of the first blocks of a chain have a resident other with the same tokens from block 0 on."""
+        content = self.content(keys)
+        return 0 if content is None else self.leading_like(content, position)
+
+    def content(self, keys: Sequence[int]) -> Content | None:
+        """What the first blocks of a chain are, to find them again under other keys, on any stream of this process."""
+        asked = self._history.version, tuple(keys)
+        if self._content is None or self._content[0] != asked:
+            self._content = asked, self._content_of(asked[1])
+        return self._content[1]
+
+    def _content_of(self, keys: tuple[int, ...]) -> Content | None:
+        chain = probe_of(keys).values
+        mine = placed(self._history, chain)
+        count = leading(where((mine.flags & KNOWN) == KNOWN))
+        if not count:
+            return None
+        order = mine.prefix[:count].argsort()
+        return Content(
+            keys=chain[:count],
+            depth=mine.depth[:count],
+            extras=mine.extras[:count],
+            described=(mine.flags[:count] & HAS_EXTRAS) != 0,
+            own=Probe(np.unique(mine.own[:count])),
+            order=order,
+            ascending=mine.prefix[order],
+        )
+
+    def leading_like(self, content: Content, position: int, *, with_extras: bool = False) -> int:
+        """How many of the first blocks of a chain of any stream are resident here under other keys.
+
+        ``with_extras`` asks for the same extra keys, too: for what another hash seed keeps apart.
+        """
+        owners: list[Integers] = []
+        others: list[Keys] = []
+        for part, passing in self._history.passing().with_any_digest(content.own, position):
+            chains = part.chains
+            at, rows = chains.with_prefixes(content.own.values.take(passing), content.ascending)
+            if not rows.size:
+                continue
+            of, named, pieces = content.order.take(at), chains.keys.take(rows), chains.piece_of(rows)
+            kept = usable(chains, pieces, position) & (depths(chains, rows, pieces) == content.depth[of])
+            kept &= named != content.keys[of]
+            if with_extras:
+                kept &= chains.pieces["extras"][pieces] == content.extras[of]
+                kept &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]
+            owners.append(of[kept])
+            others.append(named[kept])
+        if not others:
+            return 0
+        keyed = np.concatenate(others)
+        resident = self._as_of(keyed, position).are(Residency.RESIDENT)
+        return leading(np.unique(np.concatenate(owners)[resident]))
+
+
+def _column(keys: dict[int, tuple[Chains, int]]) -> Keys:
+    return np.fromiter(keys, np.uint64, len(keys))
