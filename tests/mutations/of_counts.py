@@ -158,8 +158,8 @@ HISTORY = guards(
      ""),
 )
 
-FOLDING = guards(
-    "ledger/folding.py",
+OUTLIVING = guards(
+    "ledger/outliving.py",
     "tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("fold-held", "what is held outlives the window",
      "stays = (stores > 0) & (rank < low.repeat(lengths))",
@@ -173,6 +173,17 @@ FOLDING = guards(
     ("fold-surplus", "that more was removed than stored outlives the window",
      "    stays[found.last[odd & (low == 0)]] = True\n",
      ""),
+    ("fold-turns", "a block of several copies is counted",
+     "odd = some.stores == stored_before",
+     "odd = np.zeros_like(begins)"),
+    ("fold-turns-barrier", "what a barrier ended is counted",
+     "        odd[:] = True\n",
+     "        pass\n"),
+)
+
+FOLDING = guards(
+    "ledger/folding.py",
+    "tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
     ("fold-surplus-held", "that the count is unsure outlives the window",
      "        if surplus.any():\n",
      "        if False:\n"),

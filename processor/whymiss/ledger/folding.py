@@ -1,8 +1,7 @@
 """Folding a segment whose time is over into the base: only what is still held there is kept.
 
-Of a block of which so many copies are surely held where the window begins, that many of its last stores
-stay. A block without one is forgotten: nothing before the window is asked about. Only that more of its copies
-were removed than had been stored stays known, as one removal.
+A block without a copy that is held is forgotten: nothing before the window is asked about. Only that more of its
+copies were removed than had been stored stays known, as one removal.
 """
 
 from __future__ import annotations
@@ -10,44 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 
-from .barriers import BarrierColumns, Barriers
+from .barriers import Barriers
 from .chains import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
 from .events import Keys
 from .filters import Filter
-from .segments import Hits, Place, Run, Segment, joined
+from .outliving import Kept, outliving
+from .segments import Place, Run, Segment
 from .slices import Slices
-from .sorting import NO_INTEGERS, Flags, Integers, Rows, cut, ordered
-from .steps import SORTING, STEP_ROWS, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
-from .tally import tally
+from .sorting import NO_INTEGERS, Integers, Rows, cut
+from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 
 _ALL = (1 << 8) - 1
 
-COUNTED_ROWS = STEP_ROWS // 4
-"""Operations that are counted in one step."""
-
-COUNTING = 40
-"""What an operation costs that is counted."""
-
 CUTTING = 12
 """What a row or a piece costs that is cut."""
-
-
-class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The operations of one place that stay, sorted by key."""
-
-    keys: Keys
-    ordinals: Integers
-    stores: Flags
-    rows: Integers
-    """The store's chain row, counted through both segments; -1 where there is none."""
-    surplus: Flags
-    """The first store that stays of a block of which more copies were removed than had been stored."""
-    chained: bool
 
 
 def fold(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Iterator[Segment | None]:
@@ -60,9 +39,9 @@ def fold(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf)
 
 def fold_in_steps(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Steps[Segment]:
     """The same in steps of a bounded size."""
-    places: dict[Place, _Kept] = {}
+    places: dict[Place, Kept] = {}
     for place in dict.fromkeys((*base.runs, *segment.runs)):
-        kept = yield from _surviving(base, segment, place, barriers.of(place[0]))
+        kept = yield from outliving(base, segment, place, barriers.of(place[0]))
         if kept.keys.size:
             places[place] = kept
     rows, row_of = yield from _numbered(len(base.chains) + len(segment.chains), places.values())
@@ -76,64 +55,7 @@ def fold_in_steps(base: Segment, segment: Segment, barriers: Barriers, nanos_of:
     return Segment((0, segment.end), runs, chains, stamps=(ordinals, nanos))
 
 
-def _surviving(base: Segment, segment: Segment, place: Place, barriers: BarrierColumns) -> Steps[_Kept]:
-    chained = any(run.chained for part in (base, segment) if (run := part.runs.get(place)))
-    none = np.zeros(0, np.bool_)
-    kept = [_Kept(np.zeros(0, np.uint64), NO_INTEGERS, none, NO_INTEGERS, none, chained)]
-    for keys, hits in _slices(base, segment, place):
-        if keys.size:
-            kept.append(_held(keys, hits, barriers, segment.end, chained=chained))
-        yield hits.rows.size * COUNTING
-    return _Kept(
-        (yield from concatenated([one.keys for one in kept])),
-        (yield from concatenated([one.ordinals for one in kept])),
-        (yield from concatenated([one.stores for one in kept])),
-        (yield from concatenated([one.rows for one in kept])),
-        (yield from concatenated([one.surplus for one in kept])),
-        chained,
-    )
-
-
-def _slices(base: Segment, segment: Segment, place: Place) -> Iterator[tuple[Keys, Hits]]:
-    """The operations of both that count, some whole blocks at a time."""
-    runs = [
-        (part, run, offset)
-        for part, offset in ((base, 0), (segment, len(base.chains)))
-        if (run := part.runs.get(place)) is not None
-    ]
-    for slices in cut([run.keys for _, run, _ in runs], COUNTED_ROWS):
-        columns: list[Keys] = []
-        found: list[Hits] = []
-        for (part, run, offset), some in zip(runs, slices, strict=True):
-            codes = run.codes[some].astype(np.int64)
-            hits = part.described(run, np.arange(codes.size), codes)
-            rows = np.where(hits.rows < 0, -1, hits.rows + offset)
-            hits = Hits(hits.owners, hits.ordinals, hits.stores, rows, hits.reported)
-            columns.append(run.keys[some][~hits.reported])
-            found.append(hits.taking(~hits.reported))
-        order, keys = ordered(np.concatenate(columns))
-        yield keys, joined(found).taking(order.astype(np.int64))
-
-
-def _held(keys: Keys, hits: Hits, barriers: BarrierColumns, position: int, *, chained: bool) -> _Kept:
-    """The stores of some whole blocks that are still held at a position."""
-    owners = np.concatenate((np.zeros(1, np.int64), (keys[1:] != keys[:-1]).cumsum()))
-    hits = Hits(owners, hits.ordinals, hits.stores, hits.rows, hits.reported)
-    found = tally(hits, barriers, position)
-    low = np.where(found.barrier < 0, found.low, 0)
-    # Rank of each store among its block's, from the last one back.
-    stores = (hits.stores & found.counted).astype(np.int64)
-    lengths = found.last - found.starts + 1
-    running = stores.cumsum()
-    rank = running[found.last].repeat(lengths) - running
-    stays = (stores > 0) & (rank < low.repeat(lengths))
-    odd = found.surplus & (found.barrier < 0)
-    stays[found.last[odd & (low == 0)]] = True
-    surplus = odd.repeat(lengths) & hits.stores & (rank == (low - 1).repeat(lengths))
-    return _Kept(keys[stays], hits.ordinals[stays], hits.stores[stays], hits.rows[stays], surplus[stays], chained)
-
-
-def _numbered(size: int, places: Collection[_Kept]) -> Steps[tuple[Integers, Rows]]:
+def _numbered(size: int, places: Collection[Kept]) -> Steps[tuple[Integers, Rows]]:
     """The chain rows of both segments that are held, and how many of them are before each row."""
     held = np.zeros(size, np.bool_)
     for kept in places:
@@ -152,7 +74,7 @@ def _numbered(size: int, places: Collection[_Kept]) -> Steps[tuple[Integers, Row
     return (yield from filled(np.empty(count, np.int64), found)), before
 
 
-def _run(kept: _Kept, row_of: Rows) -> Steps[Run]:
+def _run(kept: Kept, row_of: Rows) -> Steps[Run]:
     keys: list[Keys] = []
     codes: list[Integers] = []
     for some in stretches(kept.keys.size):

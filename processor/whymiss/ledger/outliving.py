@@ -1,0 +1,143 @@
+"""Which operations of a segment whose time is over, and of the base before it, stay known when they are folded.
+
+Of a block of which so many copies are surely held where the window begins, that many of its last stores stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from .barriers import BarrierColumns
+from .events import Keys
+from .segments import Counted, Hits, Place, Run, Segment
+from .sorting import NO_INTEGERS, Flags, Integers, cut, ordered
+from .steps import STEP_ROWS, Steps, concatenated
+from .tally import tally
+
+COUNTED_ROWS = STEP_ROWS // 4
+"""Operations that are looked at in one step."""
+
+LOOKING = 12
+"""What an operation costs that is looked at."""
+
+COUNTING = 30
+"""What an operation costs besides that is counted."""
+
+
+class Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The operations of one place that stay, sorted by key."""
+
+    keys: Keys
+    ordinals: Integers
+    stores: Flags
+    rows: Integers
+    """The store's chain row, counted through both segments; -1 where there is none."""
+    surplus: Flags
+    """The first store that stays of a block of which more copies were removed than had been stored."""
+    chained: bool
+
+
+_Part: TypeAlias = tuple[Segment, Run, int]
+"""A segment, its run of the place, and what its chain rows grow by."""
+
+
+def outliving(base: Segment, segment: Segment, place: Place, barriers: BarrierColumns) -> Steps[Kept]:
+    """What stays of a place where ``segment`` is folded into a base."""
+    parts: list[_Part] = [
+        (part, run, first)
+        for part, first in ((base, 0), (segment, len(base.chains)))
+        if (run := part.runs.get(place)) is not None
+    ]
+    none = np.zeros(0, np.bool_)
+    chained = any(run.chained for _, run, _ in parts)
+    kept = [Kept(np.zeros(0, np.uint64), NO_INTEGERS, none, NO_INTEGERS, none, chained)]
+    for slices in cut([run.keys for _, run, _ in parts], COUNTED_ROWS):
+        some = _Some(parts, slices)
+        if not some.keys.size:
+            continue
+        stays, surplus, counted = _staying(some, barriers, segment.end)
+        chosen = np.flatnonzero(stays)
+        hits = some.described(chosen)
+        kept.append(Kept(some.keys[chosen], hits.ordinals, hits.stores, hits.rows, surplus[chosen], chained))
+        yield some.keys.size * LOOKING + counted * COUNTING
+    return Kept(
+        (yield from concatenated([one.keys for one in kept])),
+        (yield from concatenated([one.ordinals for one in kept])),
+        (yield from concatenated([one.stores for one in kept])),
+        (yield from concatenated([one.rows for one in kept])),
+        (yield from concatenated([one.surplus for one in kept])),
+        chained,
+    )
+
+
+class _Some:
+    """Operations of both that count, sorted by key: those of some whole blocks."""
+
+    def __init__(self, parts: Sequence[_Part], slices: Sequence[slice[int, int, None]]) -> None:
+        keys: list[Keys] = []
+        codes: list[Integers] = []
+        for (part, run, _), some in zip(parts, slices, strict=True):
+            named, coded = run.keys[some], run.codes[some].astype(np.int64)
+            if run.chained and part.chains.reports:
+                counted = ~part.described(run, coded, coded).reported
+                named, coded = named[counted], coded[counted]
+            keys.append(named)
+            codes.append(coded)
+        order, self.keys = ordered(np.concatenate(keys))
+        self._parts = parts
+        self._codes = np.concatenate(codes).take(order)
+        self._older = order < np.uint32(codes[0].size)
+        self.stores = (self._codes & 1).astype(np.bool_)
+
+    def described(self, chosen: Integers) -> Hits:
+        """What some of them mean; their rows are counted through both segments, and each is its own owner."""
+        codes, older = self._codes.take(chosen), self._older.take(chosen)
+        ordinals, rows = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+        for (part, run, first), own in zip(self._parts, (older, ~older), strict=False):
+            hits = part.described(run, NO_INTEGERS, codes[own])
+            ordinals[own] = hits.ordinals
+            rows[own] = np.where(hits.rows < 0, -1, hits.rows + first)
+        return Hits(chosen, ordinals, self.stores.take(chosen), rows, np.zeros(codes.size, np.bool_))
+
+
+def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags, int]:
+    """Which operations stay at a position, which have removals before them, and how many had to be counted."""
+    begins = np.ones(some.keys.size, np.bool_)
+    np.not_equal(some.keys[1:], some.keys[:-1], out=begins[1:])
+    last = np.ones_like(begins)
+    last[:-1] = begins[1:]
+    stored_before = np.zeros_like(begins)
+    np.greater(some.stores[:-1], begins[1:], out=stored_before[1:])
+    # Where stores and removals take turns there never was more than one copy: it is there if its store is the last.
+    stays, surplus = some.stores & last, np.zeros_like(begins)
+    odd = some.stores == stored_before
+    if barriers.ordinals.size and barriers.ordinals[0] < position:
+        odd[:] = True
+    if not odd.any():
+        return stays, surplus, 0
+    blocks = begins.cumsum() - 1
+    counted = np.zeros(int(blocks[-1]) + 1, np.bool_)
+    counted[blocks[odd]] = True
+    chosen = np.flatnonzero(counted.take(blocks))
+    hits = Counted(blocks.take(chosen), some.stores.take(chosen), lambda: some.described(chosen).ordinals)
+    stays[chosen], surplus[chosen] = _held(hits, barriers, position)
+    return stays, surplus, chosen.size
+
+
+def _held(hits: Counted, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags]:
+    """Which operations on some whole blocks stay at a position, and which have removals before them."""
+    found = tally(hits, barriers, position)
+    low = np.where(found.barrier < 0, found.low, 0)
+    # Rank of each store among its block's, from the last one back.
+    stores = (hits.stores & found.counted).astype(np.int64)
+    lengths = found.last - found.starts + 1
+    running = stores.cumsum()
+    rank = running[found.last].repeat(lengths) - running
+    stays = (stores > 0) & (rank < low.repeat(lengths))
+    odd = found.surplus & (found.barrier < 0)
+    stays[found.last[odd & (low == 0)]] = True
+    return stays, odd.repeat(lengths) & hits.stores & (rank == (low - 1).repeat(lengths))
