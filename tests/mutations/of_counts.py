@@ -75,7 +75,7 @@ TALLY = guards(
      "if (stores[1:]"),
 )
 
-_SINGLE_TESTS = "tests/ledger/test_single.py tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py"
+_SINGLE_TESTS = "tests/ledger/test_single.py tests/ledger/test_asking_many.py tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py"
 
 SINGLE = guards(
     "ledger/single.py",
@@ -116,8 +116,17 @@ SEGMENTS = guards(
      "reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)",
      "pass"),
     ("counted-reported", "a re-announcement is not counted with the copies of many blocks",
-     "lambda: hits.ordinals).taking(~hits.reported)",
-     "lambda: hits.ordinals)"),
+     "kept = ~hits.reported & (hits.ordinals < last)",
+     "kept = hits.ordinals < last"),
+    ("counted-last-reported", "what comes after the position is no evidence where a re-announcement is near",
+     "kept = ~hits.reported & (hits.ordinals < last)",
+     "kept = ~hits.reported"),
+    ("counted-last", "what comes after the position is no evidence",
+     "        if self.end > last:\n",
+     "        if False:\n"),
+    ("counted-last-stored", "what is stored after the position is no evidence",
+     "self.chains.end_of(piece - 1) if piece else 0",
+     "1 << 40"),
 )
 
 HISTORY = guards(
@@ -129,9 +138,6 @@ HISTORY = guards(
     ("history-edge-one", "before the window nothing is known of one block",
      "        if position < self.edge:\n            return _UNKNOWN\n",
      ""),
-    ("history-last", "what comes after the position is no evidence",
-     "found.append(some.before(last) if part.end > last else some)",
-     "found.append(some)"),
     ("history-low-barrier", "a barrier ends what was held",
      "low[found.owners] = np.where(found.barrier < 0, found.low, 0)",
      "low[found.owners] = found.low"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import TypeAlias, overload
 
@@ -18,7 +19,15 @@ _Slice: TypeAlias = "slice[int | None, int | None, int | None]"
 
 def states_of(state: Residency, count: int) -> Codes:
     """The same state of so many blocks."""
-    return np.full(count, STATES.index(state), np.int8)
+    states = np.empty(count, np.int8)
+    states.fill(STATES.index(state))
+    return states
+
+
+@cache
+def _others(states: frozenset[Residency]) -> Flags:
+    """Which codes stand for none of some states."""
+    return np.array([state not in states for state in STATES])
 
 
 class Details(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -103,7 +112,7 @@ class Findings(ChainFacts):
 
     def leading(self, states: Collection[Residency]) -> int:
         """How many of the first blocks are in one of these states."""
-        wrong = np.array([state not in states for state in STATES]).take(self._states)
+        wrong = _others(frozenset(states)).take(self._states)
         first = int(wrong.argmax()) if wrong.size else 0
         return first if wrong.size and wrong[first] else len(self)
 
@@ -141,7 +150,7 @@ class Answers(ChainFacts):
     @overload
     def __getitem__(self, index: _Slice) -> Findings: ...
     def __getitem__(self, index: int | _Slice) -> Fact | Findings:
-        if index == 0 and self._all is None and self._count:
+        if index == 0 and self._count:
             if self._head is None:
                 self._head = self._first()
             return self._head
@@ -160,6 +169,6 @@ class Answers(ChainFacts):
 
     def leading(self, states: Collection[Residency]) -> int:
         """How many of the first blocks are in one of these states."""
-        if not self._count or self[0].state not in states:
+        if not self._count or (self._all is None and self[0].state not in states):
             return 0
         return self._whole().leading(states)

@@ -111,8 +111,7 @@ class History:
         for run, part, passing in self.passing().of_any(place, probe, last):
             rows = run.find_passing(probe, passing)
             if rows is not None:
-                some = part.counted(run, *rows)
-                found.append(some.before(last) if part.end > last else some)
+                found.append(part.counted(run, *rows, last))
         return grouped(found)
 
     def passing(self) -> Passing:

@@ -131,15 +131,6 @@ class Counted:
             self._ordinals = self._find()
         return self._ordinals
 
-    def taking(self, chosen: Flags | Integers) -> Counted:
-        """Some of them."""
-        return Counted(self.owners[chosen], self.stores[chosen], lambda: self.ordinals[chosen])
-
-    def before(self, last: int) -> Counted:
-        """Those before an ordinal."""
-        chosen = self.ordinals < last
-        return self if chosen.all() else self.taking(chosen)
-
 
 class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
     """All operations on the blocks that were asked for, in order of events for each block."""
@@ -228,20 +219,35 @@ class Segment:
             if not (chains.reports and int(chains.pieces["flags"][piece]) & REPORTED):
                 yield int(chains.ordinals[piece]), True
 
-    def counted(self, run: Run, owners: Integers, rows: Integers) -> Counted:
-        """Those of some operations of a run that change the number of a block's copies."""
+    def counted(self, run: Run, owners: Integers, rows: Integers, last: int) -> Counted:
+        """Those of some operations of a run before an ordinal that change the number of a block's copies."""
         codes = run.codes.take(rows)
         if run.chained and self.chains.reports:
             hits = self.described(run, owners, codes.astype(np.int64))
-            return Counted(hits.owners, hits.stores, lambda: hits.ordinals).taking(~hits.reported)
+            kept = ~hits.reported & (hits.ordinals < last)
+            return Counted(owners[kept], hits.stores[kept], lambda: hits.ordinals[kept])
         stores = (codes & 1).astype(np.bool_)
-        return Counted(owners, stores, lambda: self._ordinals_of(run, stores, codes >> 1))
+        codes >>= 1
+        if self.end > last:
+            # Rows and offsets ascend with the ordinals, so that these need not be known.
+            kept = codes < self._values_before(run, last).take(stores)
+            if not kept.all():
+                owners, stores, codes = owners[kept], stores[kept], codes[kept]
+        return Counted(owners, stores, lambda: self._ordinals_of(run, stores, codes))
 
     def _ordinals_of(self, run: Run, stores: Flags, values: Integers) -> Integers:
         ordinals: Integers = values + np.int64(self.begin)
         if run.chained and len(self.chains):
             np.copyto(ordinals, self.chains.ordinals.take(self.chains.piece_of(values)), where=stores)
         return ordinals
+
+    def _values_before(self, run: Run, last: int) -> Integers:
+        """The first values of a removal's code and of a store's that are not before an ordinal."""
+        offset = last - self.begin
+        if not run.chained or not len(self.chains):
+            return np.array([offset, offset])
+        piece = int(self.chains.ordinals.searchsorted(last))
+        return np.array([offset, self.chains.end_of(piece - 1) if piece else 0])
 
     def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
         """What the codes of some rows of a run mean."""

@@ -152,7 +152,8 @@ def in_turns(hits: Counted) -> Turns | None:
     So it is where a block was stored while it was held, or removed while it was not.
     """
     owners, stores = hits.owners, hits.stores
-    ends = np.ones(owners.size, np.bool_)
+    ends = np.empty(owners.size, np.bool_)
+    ends[-1] = True
     np.not_equal(owners[1:], owners[:-1], out=ends[:-1])
     # After a store of the same block comes a removal, and a store after anything else.
     if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():
