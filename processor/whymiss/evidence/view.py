@@ -38,6 +38,8 @@ class View:
         self._record = record
         self._recent = recent
         self._tolerance = tolerance
+        self._sights: tuple[Reading | None, dict[StreamId, Sight]] = None, {}
+        """Those of the last lookup: in a large fleet they cost more than what is asked with them."""
 
     def others(self, stream: StreamId, reading: Reading) -> Sequence[StreamId]:
         """The other streams whose blocks can be those of this one."""
@@ -56,7 +58,15 @@ class View:
         return self._fitting(self._ledger.tier_owners(stream), reading)
 
     def of(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
-        """Where a lookup of one stream stands in another."""
+        """Where a lookup of one stream stands in another. Of one reading they are found once: no record grows meanwhile."""
+        if self._sights[0] is not reading:
+            self._sights = reading, {}
+        known = self._sights[1].get(other)
+        if known is None:
+            known = self._sights[1][other] = self._sight(stream, other, reading)
+        return known
+
+    def _sight(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
         tolerance = self._between(stream, other)
         until = reading.latest + tolerance
         return Sight(
