@@ -30,33 +30,42 @@ def placed(history: History, keys: Keys) -> Placed:
     found: list[Placed] = []
     done = 0
     while done < keys.size and (located := history.locate(int(keys[done]))) is not None:
-        chains, row = located
-        beside = chains.keys[row : row + keys.size - done]
-        same = beside == keys[done : done + beside.size]
-        count = beside.size if same.all() else int(same.argmin())
-        rows = np.arange(row, row + count)
-        pieces = chains.piece_of(rows)
-        flags = chains.flags_of(pieces)
-        known = (flags & PLACED) != 0
-        count = count if known.all() else int(known.argmin())
-        rows = rows[:count]
-        blank = np.zeros(count, np.uint64)
-        found.append(
-            Placed(
-                depths(chains, rows, pieces[:count]),
-                blank if chains.own is None else chains.own[rows],
-                blank if chains.prefix is None else chains.prefix[rows],
-                chains.pieces["extras"][pieces[:count]],
-                flags[:count],
-            )
-        )
-        done += count
+        some = _beside(*located, keys[done:])
+        found.append(some)
+        done += some.flags.size
+    if len(found) == 1:
+        return found[0]
     return Placed(
         np.concatenate([np.zeros(0, np.int64), *(part.depth for part in found)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.own for part in found)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in found)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.extras for part in found)]),
         np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in found)]),
+    )
+
+
+def _beside(chains: Chains, row: int, keys: Keys) -> Placed:
+    """Those of the first blocks of a chain that lie side by side from a row on, whose place is known."""
+    rows = chains.keys[row : row + keys.size]
+    same = rows == keys[: rows.size]
+    end = row + (rows.size if same.all() else int(same.argmin()))
+    first = chains.piece_at(row)
+    begins = [row, *chains.first[first + 1 : chains.piece_at(end - 1) + 1].tolist()]
+    pieces = chains.pieces[first : first + len(begins)]
+    known = ((pieces["flags"] & PLACED) != 0).tolist()
+    if not all(known):
+        count = known.index(False)
+        pieces, begins, end = pieces[:count], begins[:count], begins[count]
+    lengths = np.array([*begins[1:], end]) - begins
+    # Of the first piece the blocks before the row are left out.
+    depth = pieces["depth"] - np.array([int(chains.first[first]), *begins[1:]])
+    blank = np.zeros(end - row, np.uint64)
+    return Placed(
+        depth.repeat(lengths) + np.arange(row, end),
+        blank if chains.own is None else chains.own[row:end],
+        blank if chains.prefix is None else chains.prefix[row:end],
+        pieces["extras"].repeat(lengths),
+        pieces["flags"].repeat(lengths),
     )
 
 
