@@ -8,7 +8,7 @@ depth is the piece's depth plus its place in the piece. So neither takes a colum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,20 @@ PIECE = np.dtype(
 )
 """``extras`` digests the extra keys from block 0 on, ``last`` those of the last block; ``back`` is how many
 events before its own the lookup stood; ``kinds`` numbers a set of extra-key kinds in the stream's list."""
+
+
+class Piece(NamedTuple):
+    """One entry of those, as plain numbers: looking at its fields one by one takes many times as long."""
+
+    parent: int
+    extras: int
+    last: int
+    depth: int
+    back: int
+    kinds: int
+    group: int
+    flags: int
+
 
 Pieces: TypeAlias = npt.NDArray[np.void]
 
@@ -99,13 +113,17 @@ class Chains:
         """The piece of one row."""
         return int(self.first.searchsorted(np.uint32(row), "right")) - 1
 
+    def entry(self, piece: int) -> Piece:
+        """What is known of a piece."""
+        return Piece._make(self.pieces.item(piece))
+
     def ordinal_at(self, row: int) -> int:
         """The ordinal of the event that stored a row."""
         return int(self.ordinals[self.piece_at(row)])
 
     def is_placed(self, row: int) -> bool:
         """Whether the depth of a row's block is known."""
-        return bool(int(self.pieces["flags"][self.piece_at(row)]) & PLACED)
+        return bool(self.entry(self.piece_at(row)).flags & PLACED)
 
     def end_of(self, piece: int) -> int:
         """The row after a piece's last one."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,13 +17,16 @@ from .filters import Probe, probe_of
 from .history import History
 from .links import Links
 from .placed import depths, leading, placed, usable, where
-from .sorting import NO_INTEGERS, Integers
+from .sorting import Integers
 
 RIVALS_MAX = 256
 """Blocks a segment with the same own tokens that a comparison looks at, the last stored ones."""
 
 SIBLINGS_MAX = 128
 """Chains that a comparison follows back to their beginning, the last stored ones."""
+
+_Step: TypeAlias = tuple[Chains, int, int]
+"""A piece of a chain, and the depth at which the one below goes on."""
 
 
 class Tail(msgspec.Struct, frozen=True, eq=False):
@@ -51,17 +56,17 @@ class Kinship:
     def block_of(self, chains: Chains, row: int) -> Block:
         """The same of a row."""
         piece = chains.piece_at(row)
-        entry = chains.pieces[piece]
-        flags = int(entry["flags"])
+        entry, first = chains.entry(piece), int(chains.first[piece])
+        parent = entry.parent if entry.flags & HAS_PARENT else None
         return Block(
             key=int(chains.keys[row]),
-            parent=_parent(chains, piece, row),
-            depth=int(entry["depth"]) + row - int(chains.first[piece]),
-            tokens=int(chains.own[row]) if chains.own is not None and flags & HAS_OWN else None,
-            prefix=int(chains.prefix[row]) if chains.prefix is not None and flags & HAS_PREFIX else None,
-            extras=int(entry["extras"]) if flags & HAS_EXTRAS else None,
-            kinds=self._links.kinds[int(entry["kinds"])],
-            adapter=self._links.adapters.get(int(entry["last"])),
+            parent=int(chains.keys[row - 1]) if row > first else parent,
+            depth=entry.depth + row - first,
+            tokens=int(chains.own[row]) if chains.own is not None and entry.flags & HAS_OWN else None,
+            prefix=int(chains.prefix[row]) if chains.prefix is not None and entry.flags & HAS_PREFIX else None,
+            extras=entry.extras if entry.flags & HAS_EXTRAS else None,
+            kinds=self._links.kinds[entry.kinds],
+            adapter=self._links.adapters.get(entry.last),
         )
 
     # --- the same parent ----------------------------------------------------------------------
@@ -120,15 +125,15 @@ class Kinship:
             of, rows = of.take(others), rows.take(others)
             pieces = chains.piece_of(rows)
             kept = usable(chains, pieces, position) & (depths(chains, rows, pieces) == tail.depth[of])
-            of, pieces = of[kept], pieces[kept]
-            several = np.unique(pieces)[::-1]
-            complete &= several.size < budget
+            several = _by_piece(pieces[kept], tail.depth[of[kept]])
+            complete &= len(several) < budget
             several = several[:budget]
-            budget -= several.size
-            for piece in several.tolist():
-                matched[id(chains), piece] = chains, np.unique(tail.depth[of[pieces == piece]])
+            budget -= len(several)
+            matched.update({(id(chains), piece): (chains, some) for piece, some in several})
+        above: dict[tuple[int, int], _Step | None] = {}
         counts = (
-            self._on_way_down((chains, piece), tail, matched, position) for (_, piece), (chains, _) in matched.items()
+            self._on_way_down((chains, piece), tail, matched, (position, above))
+            for (_, piece), (chains, _) in matched.items()
         )
         return Repeats(blocks=max(counts, default=0), complete=complete)
 
@@ -137,14 +142,14 @@ class Kinship:
         piece: tuple[Chains, int],
         tail: Tail,
         matched: Mapping[tuple[int, int], tuple[Chains, Integers]],
-        position: int,
+        known: tuple[int, dict[tuple[int, int], _Step | None]],
     ) -> int:
         """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
         head, count = tail.head, 0
-        for part, number, end in self._ancestry(*piece, position):
-            _, depths = matched.get((id(part), number), (part, NO_INTEGERS))
-            count += int((depths < end).sum())
-            above = int(part.pieces["depth"][number])
+        for part, number, end in self._ancestry(*piece, *known):
+            some = matched.get((id(part), number))
+            count += 0 if some is None else int(some[1].searchsorted(end))
+            above = part.entry(number).depth
             if above <= head.depth:
                 row = int(part.first[number]) + head.depth - above
                 sibling = self.block_of(part, row) if head.depth < end else None
@@ -152,30 +157,42 @@ class Kinship:
                 return count if is_one and sibling is not None and sibling.tokens not in {None, head.tokens} else 0
         return 0
 
-    def _ancestry(self, chains: Chains, piece: int, position: int) -> Iterator[tuple[Chains, int, int]]:
-        """The pieces of a chain from its end up, each with the depth at which the one below goes on.
+    def _ancestry(
+        self, chains: Chains, piece: int, position: int, above: dict[tuple[int, int], _Step | None]
+    ) -> Iterator[_Step]:
+        """The pieces of a chain from its end up. ``above`` are the steps that are known, and are added to.
 
         Of a block that was stored several times that of the last time before a position: later ones repeat nothing.
         """
-        end = int(chains.pieces["depth"][piece]) + chains.end_of(piece) - int(chains.first[piece])
-        while True:
-            yield chains, piece, end
-            entry = chains.pieces[piece]
-            above, flags = int(entry["depth"]), int(entry["flags"])
-            if flags & CONTINUES:
-                piece, end = piece - 1, above
-                continue
-            found = self._history.locate_before(int(entry["parent"]), position) if flags & HAS_PARENT else None
-            if found is None:
-                return
-            chains, row = found
-            piece, end = chains.piece_at(row), above
-            if int(chains.pieces[piece]["depth"]) + row - int(chains.first[piece]) >= above:
-                return
+        end = chains.entry(piece).depth + chains.end_of(piece) - int(chains.first[piece])
+        step: _Step | None = (chains, piece, end)
+        while step is not None:
+            yield step
+            here = id(step[0]), step[1]
+            if here not in above:
+                above[here] = self._above(step[0], step[1], position)
+            step = above[here]
+
+    def _above(self, chains: Chains, piece: int, position: int) -> _Step | None:
+        entry = chains.entry(piece)
+        if entry.flags & CONTINUES:
+            return chains, piece - 1, entry.depth
+        found = self._history.locate_before(entry.parent, position) if entry.flags & HAS_PARENT else None
+        if found is None:
+            return None
+        upper, row = found
+        piece = upper.piece_at(row)
+        below = upper.entry(piece).depth + row - int(upper.first[piece]) >= entry.depth
+        return None if below else (upper, piece, entry.depth)
 
 
-def _parent(chains: Chains, piece: int, row: int) -> int | None:
-    if row > int(chains.first[piece]):
-        return int(chains.keys[row - 1])
-    entry = chains.pieces[piece]
-    return int(entry["parent"]) if int(entry["flags"]) & HAS_PARENT else None
+def _by_piece(pieces: Integers, depths: Integers) -> Sequence[tuple[int, Integers]]:
+    """The depths of some blocks by their pieces, the last piece first; each depth once, ascending."""
+    order = np.lexsort((depths, pieces))
+    pieces, depths = pieces[order], depths[order]
+    begins = pieces[1:] != pieces[:-1]
+    kept = np.ones(pieces.size, np.bool_)
+    kept[1:] = begins | (depths[1:] != depths[:-1])
+    pieces, depths = pieces[kept], depths[kept]
+    bounds = [0, *((pieces[1:] != pieces[:-1]).nonzero()[0] + 1).tolist(), pieces.size]
+    return [(int(pieces[begin]), depths[begin:end]) for begin, end in pairwise(bounds) if begin < end][::-1]

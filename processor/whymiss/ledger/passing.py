@@ -20,7 +20,7 @@ So who asks many filters about one number is spared some calls for each.
 _Digested: TypeAlias = tuple[memoryview, int, int, Filter, Segment]
 """The words of a filter of digests, their number, and where its segment begins."""
 
-_HALF, _EVER = 32, 1 << 62
+_HALF = 32
 
 
 class Passing:
@@ -54,15 +54,23 @@ class Passing:
 
     def naming(self, place: Place, key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
         """The runs of a place with events in ``[first, last)`` that may name a block, oldest first."""
-        return _naming(self._of(place), key, first, last)
+        high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
+        return [
+            (run, part)
+            for view, words, begin, end, run, part in self._of(place)
+            if begin < last and end > first and view[(high * words) >> _HALF] & mask == mask
+        ]
 
-    def chains_naming(self, key: int) -> Sequence[tuple[Run, Segment]]:
-        """The runs of all chained places that may name a block, newest first."""
+    def chains_naming(self, key: int) -> Iterator[tuple[Run, Segment]]:
+        """The runs of all chained places that may name a block, newest first: mostly the first one is enough."""
         if self._chained is None:
             self._chained = [
                 _opened(run, part) for part in reversed(self._parts) for run in part.runs.values() if run.chained
             ]
-        return _naming(self._chained, key, 0, _EVER)
+        high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
+        for view, words, _, _, run, part in self._chained:
+            if view[(high * words) >> _HALF] & mask == mask:
+                yield run, part
 
     def _of(self, place: Place) -> Sequence[_Opened]:
         runs = self._runs.get(place)
@@ -80,15 +88,6 @@ class Passing:
 
 def _opened(run: Run, part: Segment) -> _Opened:
     return (*run.filter.opened, part.begin, part.end, run, part)
-
-
-def _naming(runs: Sequence[_Opened], key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
-    high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
-    return [
-        (run, part)
-        for view, words, begin, end, run, part in runs
-        if begin < last and end > first and view[(high * words) >> _HALF] & mask == mask
-    ]
 
 
 def _which(filters: Sequence[Filter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
