@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -55,8 +56,9 @@ class Asked:
 class Pauses:
     """Milliseconds that single calls took, on the processor and on the wall."""
 
-    processor: list[float] = field(default_factory=list)
-    wall: list[float] = field(default_factory=list)
+    # Not lists: the garbage collector would walk over them, and its pauses would be the bench's own.
+    processor: array[float] = field(default_factory=lambda: array("d"))
+    wall: array[float] = field(default_factory=lambda: array("d"))
 
     def take(self, call: Callable[[], object]) -> None:
         """Make a call and note what it took."""
