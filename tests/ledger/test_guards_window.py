@@ -21,7 +21,7 @@ from whymiss.ledger.history import no_chains
 from whymiss.ledger.merging import FANOUT, ROWS_MAX, mergeable
 from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.segments import Segment, run_of
-from whymiss.ledger.window import LATE_SECONDS
+from whymiss.ledger.window import LATE_SECONDS, PARTS
 from whymiss.model import SECOND, Residency, StreamId, Tier
 
 DEVICE = (Tier.DEVICE, 0)
@@ -97,6 +97,17 @@ def test_no_segment_grows_beyond_what_is_merged_in_small_steps(rows: int, count:
 def test_no_segment_reaches_over_two_spans() -> None:
     parts = [segment(number, 1, newest) for number, newest in enumerate((1.0, 2.0, 11.0, 12.0, 25.0))]
     assert [list(group) for group in mergeable(parts, 10.0)] == [parts[2:4], parts[:2]]
+
+
+def test_many_that_fell_silent_at_once_are_laid_out_one_at_a_time() -> None:
+    ledger = Ledger(window_seconds=WINDOW)
+    for number in range(3):
+        ledger.accept(StreamId(f"engine-{number}", 0), 0, store(1, A), at(1.0))
+    left = []
+    for now in (1.0, 1.0 + WINDOW / PARTS, 2.0 + WINDOW / PARTS, 3.0 + WINDOW / PARTS):
+        ledger.expire(now)
+        left.append(sum(known.record.pending_since is not None for _, known in ledger.numbered()))
+    assert left == [3, 2, 1, 0]
 
 
 # --- who gives way ----------------------------------------------------------------------------------
