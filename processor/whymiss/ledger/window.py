@@ -40,6 +40,8 @@ class Window:
         """Segments whose time is over and that are not folded yet."""
         self._small: dict[StreamRecord, Upkeep] = {}
         self._large: dict[StreamRecord, Upkeep] = {}
+        self._idle: dict[StreamRecord, int] = {}
+        """Streams without small upkeep to begin, until another number says that their segments changed."""
         self._turn = 0
 
     def tend(self, record: StreamRecord, records: Several[StreamRecord], now: float) -> None:
@@ -87,21 +89,24 @@ class Window:
             for segment in record.history.fresh:
                 if segment.newest + self._seconds <= self._now:
                     # It comes out of a checkpoint.
-                    segment.due = True
-                    self._leaving[segment] = record
+                    self._let_go(segment, record)
                 else:
                     self._segments[segment] = record
             record.history.fresh.clear()
 
     def _expire(self) -> None:
         for segment, record in self._segments.expire():
-            segment.due = True
-            self._leaving[segment] = record
+            self._let_go(segment, record)
+
+    def _let_go(self, segment: Segment, record: StreamRecord) -> None:
+        segment.due = True
+        self._leaving[segment] = record
+        self._idle.pop(record, None)
 
     def _go_on(self, record: StreamRecord) -> bool:
         """Do a portion of what is small, or else of what is large; returns whether there was something to do."""
-        for under_way, rows_max in ((self._small, SMALL_ROWS), (self._large, None)):
-            work = under_way.get(record) or record.history.upkeep(self.span, rows_max)
+        for under_way, begin in ((self._small, self._small_of), (self._large, self._large_of)):
+            work = under_way.get(record) or begin(record)
             if work is not None:
                 replaced = next(work.steps)
                 if replaced:
@@ -112,6 +117,18 @@ class Window:
                     under_way[record] = work
                 return True
         return False
+
+    def _small_of(self, record: StreamRecord) -> Upkeep | None:
+        version = record.history.version
+        if self._idle.get(record) == version:
+            return None
+        found = record.history.upkeep(self.span, SMALL_ROWS)
+        if found is None:
+            self._idle[record] = version
+        return found
+
+    def _large_of(self, record: StreamRecord) -> Upkeep | None:
+        return record.history.upkeep(self.span)
 
     def _forget(self, record: StreamRecord, replaced: Several[Segment], work: Upkeep) -> None:
         for segment in replaced:
@@ -126,8 +143,7 @@ class Window:
         left = held - sum(segment.nbytes for segment in self._leaving)
         while left > self._bytes_max * GENTLY_FROM and len(self._segments):
             segment = next(iter(self._segments))
-            self._leaving[segment] = self._segments.pop(segment)
-            segment.due = True
+            self._let_go(segment, self._segments.pop(segment))
             left -= segment.nbytes
         while held > self._bytes_max:
             # Folding keeps what is still resident and takes its time: there is too much for that.
@@ -139,8 +155,8 @@ class Window:
             held += largest.history.nbytes - before
 
     def _drop(self, record: StreamRecord) -> None:
-        self._small.pop(record, None)
-        self._large.pop(record, None)
+        for noted in (self._small, self._large, self._idle):
+            noted.pop(record, None)
         if record.history.segments:
             segment = record.history.drop_oldest()
             self._segments.pop(segment, None)
