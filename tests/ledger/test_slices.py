@@ -11,7 +11,7 @@ from whymiss.ledger.filters import Probe
 from whymiss.ledger.indexes import Index
 from whymiss.ledger.segments import FEW, Run
 from whymiss.ledger.slices import CROWDED, ROWS_A_SLICE, SLICED_FROM, Slices
-from whymiss.ledger.sorting import order_of, ranges_of
+from whymiss.ledger.sorting import order_of, ranges_of, spread
 
 LAST = (1 << 64) - 1
 EDGES = st.sampled_from([0, 1, 1 << 32, (1 << 63) - 1, 1 << 63, LAST - 1, LAST])
@@ -82,6 +82,15 @@ def test_many_values_of_one_column_are_found_by_few_looks_as_by_halving() -> Non
     assert found is not None
     assert halved is not None
     assert [some.tolist() for some in found] == [some.tolist() for some in halved]
+
+
+@given(st.lists(st.integers(0, 3), max_size=8))
+def test_an_owner_is_spread_over_as_many_rows_as_it_has(counts: list[int]) -> None:
+    owners = np.arange(len(counts)) * 10
+    begin = np.arange(len(counts)) * 100
+    found = spread(owners, begin, np.array(counts, np.int64))
+    expected = [(10 * one, 100 * one + row) for one, count in enumerate(counts) for row in range(count)]
+    assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
 
 
 def test_of_evenly_spread_values_no_slice_is_crowded() -> None:

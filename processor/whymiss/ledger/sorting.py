@@ -94,6 +94,14 @@ def _between(column: npt.NDArray[Entry], splits: npt.NDArray[Entry]) -> Iterator
         begin = end
 
 
+def distinct(values: Keys) -> Keys:
+    """The values of a column, each once and in ascending order. Of few numpy's ``unique`` takes many times as long."""
+    ascending = np.sort(values)
+    kept = np.ones(ascending.size, np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=kept[1:])
+    return ascending[kept]
+
+
 def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
     """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
     if not column.size:
@@ -120,7 +128,7 @@ def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
 def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:
     """Each owner once a row, and the rows from ``begin`` on of each."""
     total = int(counts.sum())
-    if total == owners.size:
+    if total == owners.size and counts.min(initial=1):
         return owners, begin
     ends = counts.cumsum()
     rows = np.arange(total, dtype=np.int64)
