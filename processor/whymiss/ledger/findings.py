@@ -67,6 +67,16 @@ class Findings(ChainFacts):
         """The same of all, without a time."""
         return cls(states_of(state, count), lambda: Details.none_of(count))
 
+    @classmethod
+    def of_one(cls, fact: Fact) -> Findings:
+        """What is said of one block."""
+        removal = -1 if fact.removal is None else REMOVALS.index(fact.removal)
+        ordinal, nanos = (-1 if one is None else one for one in (fact.ordinal, fact.at_unix_nanos))
+        return cls(
+            states_of(fact.state, 1),
+            lambda: Details(np.array([removal], np.int8), np.array([ordinal]), np.array([nanos])),
+        )
+
     def _known(self) -> Details:
         if self._details is None:
             self._details = self._find()

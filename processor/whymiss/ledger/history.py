@@ -125,14 +125,16 @@ class History:
         count = probe.values.size
         if position < self.edge:
             return Findings.all_of(Residency.UNKNOWN, count)
-        order, ascending = probe.ascending if count > 1 else (None, probe)
+        if count == 1:
+            return Findings.of_one(self.first_of(place, probe.first, position))
+        order, ascending = probe.ascending
         hits = self.counted(place, ascending, position)
         if not hits.owners.size:
             return Findings.all_of(Residency.NEVER_SEEN, count)
         barriers = self.barriers.of(place[0])
         owners, judged, details = self._judged(hits, barriers, position)
         states = states_of(Residency.NEVER_SEEN, count)
-        where = owners if order is None else order.take(owners)
+        where = order.take(owners)
         states[where] = judged
 
         def all_details() -> Details:
@@ -152,7 +154,7 @@ class History:
 
             def plainly() -> Details:
                 ordinals = hits.ordinals.take(turns.last)
-                return Details(turns.removals, ordinals, self._nanos_of(ordinals, base))
+                return Details(turns.removals, ordinals, self.nanos_of(ordinals, base))
 
             return turns.owners, turns.states, plainly
         found = tally(hits, barriers, position)
@@ -235,17 +237,14 @@ class History:
                 return part.chains, row
         return None
 
-    def nanos_of(self, ordinals: Integers) -> Integers:
-        """When events happened."""
-        return self._nanos_of(ordinals, self.base)
-
-    def _nanos_of(self, ordinals: Integers, base: Segment) -> Integers:
+    def nanos_of(self, ordinals: Integers, base: Segment | None = None) -> Integers:
+        """When events happened; ``base`` is what was held where the window began when they were found."""
+        base = base or self.base
         old = ordinals < base.end
         if not old.any():
             return self.timeline.nanos_of(ordinals)
-        assert base.stamps is not None, "a base keeps its times"
         nanos = np.empty(ordinals.size, np.int64)
-        nanos[old] = base.stamps[1][base.stamps[0].searchsorted(ordinals[old])]
+        nanos[old] = base.nanos_of(ordinals[old])
         nanos[~old] = self.timeline.nanos_of(ordinals[~old])
         return nanos
 
@@ -255,15 +254,14 @@ class History:
         """The same of events, and of the barriers that are marked."""
         nanos = np.empty(ordinals.size, np.int64)
         nanos[at_barrier] = barriers.nanos[barriers.ordinals.searchsorted(ordinals[at_barrier])]
-        nanos[~at_barrier] = self._nanos_of(ordinals[~at_barrier], base)
+        nanos[~at_barrier] = self.nanos_of(ordinals[~at_barrier], base)
         return nanos
 
     def nanos_at(self, ordinal: int) -> int:
         """The same of one event."""
         if ordinal >= self.edge:
             return self.timeline.nanos_at(ordinal)
-        assert self.base.stamps is not None, "a base keeps its times"
-        return int(self.base.stamps[1][self.base.stamps[0].searchsorted(ordinal)])
+        return int(self.base.nanos_of(np.array(ordinal)))
 
     # --- keeping ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from .events import Keys
 from .filters import Probe, probe_of
 from .history import History
 from .links import Links
-from .placed import depths, leading, placed, usable, where
+from .placed import depths, leading, placed, usable
 from .sorting import Integers
 
 RIVALS_MAX = 256
@@ -86,7 +86,7 @@ class Kinship:
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks of a chain have a known digest of their own tokens."""
         mine = placed(self._history, probe_of(tuple(keys)).values)
-        return leading(np.flatnonzero((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0)))
+        return leading((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0))
 
     # --- the same tokens further on -----------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Kinship:
             return None
         chain = probe_of(keys).values
         mine = placed(self._history, chain)
-        count = leading(where((mine.flags[1:] & HAS_OWN) != 0)) + 1
+        count = leading((mine.flags[1:] & HAS_OWN) != 0) + 1
         return Tail(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
 
     def repeats(self, tail: Tail, position: int) -> Repeats:

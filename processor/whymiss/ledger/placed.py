@@ -81,12 +81,7 @@ def depths(chains: Chains, rows: Integers, pieces: Integers) -> Integers:
     return found
 
 
-def where(flags: Flags) -> Integers:
-    """The places of what is true."""
-    return flags.nonzero()[0]
-
-
-def leading(ascending: Integers) -> int:
-    """How many of ascending numbers are 0, 1, 2 and so on."""
-    wrong = ascending != np.arange(ascending.size)
-    return int(wrong.argmax()) if wrong.any() else ascending.size
+def leading(flags: Flags) -> int:
+    """How many of the first ones are set."""
+    first = int(flags.argmin()) if flags.size else 0
+    return first if flags.size and not flags[first] else flags.size

@@ -198,6 +198,12 @@ class Segment:
         held = 0 if stamps is None else stamps[0].nbytes + stamps[1].nbytes
         self.nbytes = held + chains.nbytes + sum(run.nbytes for run in runs.values())
 
+    def nanos_of(self, ordinals: Integers) -> Integers:
+        """In a base: when the events of its operations happened."""
+        assert self.stamps is not None, "a base keeps its times"
+        found: Integers = self.stamps[1][self.stamps[0].searchsorted(ordinals)]
+        return found
+
     def select(self, place: Place, probe: Probe) -> Hits | None:
         """The operations of a place on some blocks; ``None`` where there are none."""
         run = self.runs.get(place)

@@ -15,8 +15,8 @@ from .events import Keys
 from .filters import Probe, probe_of
 from .findings import Findings
 from .history import History
-from .placed import KNOWN, depths, leading, placed, usable, where
-from .sorting import Flags, Integers
+from .placed import KNOWN, depths, leading, placed, usable
+from .sorting import Flags, Integers, distinct
 
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
@@ -94,7 +94,7 @@ class Twins:
     def _content_of(self, keys: tuple[int, ...]) -> Content | None:
         chain = probe_of(keys).values
         mine = placed(self._history, chain)
-        count = leading(where((mine.flags & KNOWN) == KNOWN))
+        count = leading((mine.flags & KNOWN) == KNOWN)
         if not count:
             return None
         order = mine.prefix[:count].argsort()
@@ -103,7 +103,7 @@ class Twins:
             depth=mine.depth[:count],
             extras=mine.extras[:count],
             described=(mine.flags[:count] & HAS_EXTRAS) != 0,
-            own=Probe(np.unique(mine.own[:count])),
+            own=Probe(distinct(mine.own[:count])),
             order=order,
             ascending=mine.prefix[order],
         )
@@ -132,7 +132,9 @@ class Twins:
             return 0
         keyed = np.concatenate(others)
         resident = self._as_of(keyed, position).are(Residency.RESIDENT)
-        return leading(np.unique(np.concatenate(owners)[resident]))
+        matched = np.zeros(content.depth.size, np.bool_)
+        matched[np.concatenate(owners)[resident]] = True
+        return leading(matched)
 
 
 def _column(keys: dict[int, tuple[Chains, int]]) -> Keys:
