@@ -22,8 +22,8 @@ FANOUT = 1 << FANOUT_BITS
 SMALLEST = 64
 """Rows below which all segments count as of one size."""
 
-ROWS_MAX = 1 << 20
-"""Rows of the largest segment that is made."""
+ROWS_MAX = 1 << 21
+"""Rows of the largest segment that is made: a question looks at every segment, but making one takes its room twice."""
 
 EAGER_ROWS = 1 << 16
 """Rows from which a merged segment is put in order for every question at once."""
