@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.batches import CLEARED, removed
-from tests.ledger.test_guards_intake import SESSION, chain, said, told
+from tests.ledger.batches import CLEARED, DIGESTER, removed
+from tests.ledger.test_guards_intake import SESSION, chain, said
+from tests.ledger.test_numbering import STREAM
+from whymiss.ledger.record import StreamRecord
 from whymiss.model import Tier
 
 BLOCKS = list(range(100, 106))
@@ -23,9 +25,15 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS)
-def test_at_every_position_many_blocks_are_said_what_each_is(events: list[dict[str, object]]) -> None:
-    record = told(*(said(10 * number + 10, event) for number, event in enumerate(events)))
+@given(EVENTS, st.sets(st.integers(0, 11)), st.booleans())
+def test_at_every_position_many_blocks_are_said_what_each_is(
+    events: list[dict[str, object]], settled: set[int], from_birth: bool
+) -> None:
+    record = StreamRecord(STREAM, DIGESTER, from_birth=from_birth, begins_unix_nanos=1)
+    for number, event in enumerate(events):
+        record.apply(said(10 * number + 10, event), number)
+        if number in settled:
+            record.settle()
     for position in range(record.end + 1):
         together = list(record.as_of(BLOCKS, position, Tier.DEVICE, None)[:])
         assert together == [record.as_of([one], position, Tier.DEVICE, None)[0] for one in BLOCKS]

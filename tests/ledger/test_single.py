@@ -10,8 +10,23 @@ from whymiss.ledger.barriers import NO_BARRIERS, BarrierColumns, Effect
 from whymiss.ledger.segments import Counted, Hits
 from whymiss.ledger.single import judge_one
 from whymiss.ledger.tally import REMOVALS, STATES, in_turns, judge, tally
+from whymiss.model import Residency
 
 LAST = 40
+
+TURNS = st.integers(1, 4).map(lambda count: [number % 2 == 0 for number in range(count)])
+
+
+def barriers_of(effects: list[tuple[int, Effect]]) -> BarrierColumns:
+    if not effects:
+        return NO_BARRIERS
+    column = np.array([effect for _, effect in effects], np.int8)
+    return BarrierColumns(
+        np.array([at for at, _ in effects]),
+        np.array([at * 10 for at, _ in effects]),
+        column,
+        np.concatenate((np.zeros(1, np.int64), (column == Effect.HOLE).cumsum())),
+    )
 
 
 @st.composite
@@ -21,16 +36,7 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[int, bool]], BarrierColumns, 
     kinds = ["store", *kinds]
     operations = [(at, kind == "store") for at, kind in enumerate(kinds) if kind in {"store", "remove"}]
     effects = [(at, kind) for at, kind in enumerate(kinds) if isinstance(kind, Effect)]
-    column = np.array([kind for _, kind in effects], np.int8)
-    barriers = NO_BARRIERS
-    if effects:
-        barriers = BarrierColumns(
-            np.array([at for at, _ in effects]),
-            np.array([at * 10 for at, _ in effects]),
-            column,
-            np.concatenate((np.zeros(1, np.int64), (column == Effect.HOLE).cumsum())),
-        )
-    return operations, barriers, draw(st.integers(operations[-1][0] + 1, LAST + 2))
+    return operations, barriers_of(effects), draw(st.integers(operations[-1][0] + 1, LAST + 2))
 
 
 @given(histories())
@@ -47,21 +53,35 @@ def test_one_block_is_judged_as_many_are(drawn: tuple[list[tuple[int, bool]], Ba
     assert found.at_barrier == expected.at_barrier[0]
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=6))
+@given(
+    st.lists(TURNS | st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 2 * LAST), st.sampled_from(Effect)), max_size=2, unique_by=lambda pair: pair[0]),
+    st.just(LAST) | st.integers(0, LAST),
+)
 def test_blocks_that_were_stored_and_removed_in_turns_are_judged_as_if_they_were_counted(
-    told: list[list[bool]],
+    told: list[list[bool]], effects: list[tuple[int, Effect]], begin: int
 ) -> None:
     stores = np.array([one for block in told for one in block])
     owners = np.array([owner for owner, block in enumerate(told) for _ in block]) * 3
-    ordinals = np.arange(stores.size) * 2
-    hits = Counted(owners, stores, lambda: ordinals)
-    turns = in_turns(hits)
+    ordinals = np.arange(stores.size) * 2 + begin
+    hits = Counted(owners, stores, lambda: ordinals, begin)
+    barriers, position = barriers_of(sorted(effects)), int(ordinals[-1]) + 2
+    turns = in_turns(hits, barriers, position)
     alternate = all(store is (place % 2 == 0) for block in told for place, store in enumerate(block))
-    assert (turns is not None) == alternate
+    assert (turns is not None) == (alternate and not any(begin <= at < position for at, _ in effects))
     if turns is not None:
-        found = tally(hits, NO_BARRIERS, LAST)
-        expected = judge(found, hits, NO_BARRIERS)
+        found = tally(hits, barriers, position)
+        expected = judge(found, hits, barriers)
         assert turns.owners.tolist() == found.owners.tolist()
         assert turns.states.tolist() == expected.states.tolist()
         assert turns.removals.tolist() == expected.removals.tolist()
         assert ordinals[turns.last].tolist() == expected.ordinals.tolist()
+        assert not expected.at_barrier.any()
+
+
+def test_what_was_removed_after_a_hole_may_still_be_there() -> None:
+    hits = Counted(np.array([0, 0, 1]), np.array([True, False, True]), lambda: np.array([5, 6, 5]), 5)
+    turns = in_turns(hits, barriers_of([(4, Effect.HOLE)]), 7)
+    assert turns is not None
+    assert [STATES[state] for state in turns.states] == [Residency.AMBIGUOUS, Residency.RESIDENT]
+    assert turns.removals.tolist() == [-1, -1]

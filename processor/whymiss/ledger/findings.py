@@ -52,7 +52,7 @@ class Details(msgspec.Struct, frozen=True, eq=False, gc=False):
 class Findings(ChainFacts):
     """What a record says of many blocks: a sequence of facts that are made when they are looked at.
 
-    Often only the states are: what else there is to say is found with the first fact.
+    Often only the states are: what else there is to say is found with the first fact, so look before the record grows.
     """
 
     __slots__ = ("_details", "_find", "_states")

@@ -149,7 +149,7 @@ class History:
     ) -> tuple[Integers, Codes, Callable[[], Details]]:
         """The blocks that some operations concern, their states, and what else there is to say of them."""
         base = self.base
-        turns = None if barriers.ordinals.size else in_turns(hits)
+        turns = in_turns(hits, barriers, position)
         if turns is not None:
 
             def plainly() -> Details:

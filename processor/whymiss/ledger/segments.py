@@ -115,12 +115,14 @@ class Counted:
     Their ordinals are found when they are needed: mostly it is enough to know their order.
     """
 
-    __slots__ = ("_find", "_ordinals", "owners", "stores")
+    __slots__ = ("_find", "_ordinals", "begin", "owners", "stores")
 
-    def __init__(self, owners: Integers, stores: Flags, ordinals: Callable[[], Integers]) -> None:
+    def __init__(self, owners: Integers, stores: Flags, ordinals: Callable[[], Integers], begin: int = 0) -> None:
         self.owners = owners
         """Which of the keys asked for."""
         self.stores = stores
+        self.begin = begin
+        """None of their ordinals is lower."""
         self._find = ordinals
         self._ordinals: Integers | None = None
 
@@ -231,7 +233,7 @@ class Segment:
         if run.chained and self.chains.reports:
             hits = self.described(run, owners, codes.astype(np.int64))
             kept = ~hits.reported & (hits.ordinals < last)
-            return Counted(owners[kept], hits.stores[kept], lambda: hits.ordinals[kept])
+            return Counted(owners[kept], hits.stores[kept], lambda: hits.ordinals[kept], self.begin)
         stores = (codes & 1).astype(np.bool_)
         codes >>= 1
         if self.end > last:
@@ -239,7 +241,7 @@ class Segment:
             kept = codes < self._values_before(run, last).take(stores)
             if not kept.all():
                 owners, stores, codes = owners[kept], stores[kept], codes[kept]
-        return Counted(owners, stores, lambda: self._ordinals_of(run, stores, codes))
+        return Counted(owners, stores, lambda: self._ordinals_of(run, stores, codes), self.begin)
 
     def _ordinals_of(self, run: Run, stores: Flags, values: Integers) -> Integers:
         ordinals: Integers = values + np.int64(self.begin)
@@ -291,6 +293,7 @@ def grouped(found: Sequence[Counted]) -> Counted:
         owners.take(order),
         stores.take(order),
         lambda: np.concatenate([some.ordinals for some in found]).take(order),
+        found[0].begin,
     )
 
 

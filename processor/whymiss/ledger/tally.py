@@ -31,7 +31,9 @@ _NEVER_SEEN, _RESIDENT, _EVICTED = (
 _AMBIGUOUS, _UNKNOWN = STATES.index(Residency.AMBIGUOUS), STATES.index(Residency.UNKNOWN)
 _REMOVED = REMOVALS.index(Removal.REMOVED)
 _OF_HELD = np.array([_EVICTED, _RESIDENT], np.int8)
+_OF_HELD_AFTER_HOLE = np.array([_AMBIGUOUS, _RESIDENT], np.int8)
 _REMOVAL_OF_HELD = np.array([_REMOVED, -1], np.int8)
+_REMOVAL_UNKNOWN = np.array([-1, -1], np.int8)
 _OF_EFFECT = np.array([-1, REMOVALS.index(Removal.CLEARED), REMOVALS.index(Removal.RESTARTED)], np.int8)
 
 
@@ -128,30 +130,35 @@ def judge(found: Tally, hits: Counted | Hits, barriers: BarrierColumns) -> Judge
 
 
 class Turns(msgspec.Struct, frozen=True, eq=False):
-    """Blocks each of which was stored and removed in turns, with no barrier near."""
+    """Blocks each of which was stored and removed in turns, with no barrier in between or after."""
 
     owners: Integers
     held: Flags
     last: Integers
     """Each block's last operation."""
+    unsure: bool
+    """Whether there may have been copies before, as a hole was the last barrier."""
 
     @property
     def states(self) -> Codes:
         """What the record says of each."""
-        return _OF_HELD.take(self.held)
+        return (_OF_HELD_AFTER_HOLE if self.unsure else _OF_HELD).take(self.held)
 
     @property
     def removals(self) -> Codes:
         """How each that is gone went."""
-        return _REMOVAL_OF_HELD.take(self.held)
+        return (_REMOVAL_UNKNOWN if self.unsure else _REMOVAL_OF_HELD).take(self.held)
 
 
-def in_turns(hits: Counted) -> Turns | None:
-    """The blocks that some operations concern; ``None`` where copies must be counted.
+def in_turns(hits: Counted, barriers: BarrierColumns, position: int) -> Turns | None:
+    """The blocks that some operations before a position concern; ``None`` where copies must be counted.
 
-    So it is where a block was stored while it was held, or removed while it was not.
+    So it is where a block was stored while it was held, or removed while it was not, and where a barrier may be near.
     """
     owners, stores = hits.owners, hits.stores
+    until = int(barriers.ordinals.searchsorted(position)) if barriers.ordinals.size else 0
+    if until and barriers.ordinals[until - 1] >= hits.begin:
+        return None
     ends = np.empty(owners.size, np.bool_)
     ends[-1] = True
     np.not_equal(owners[1:], owners[:-1], out=ends[:-1])
@@ -159,4 +166,5 @@ def in_turns(hits: Counted) -> Turns | None:
     if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():
         return None
     last = ends.nonzero()[0]
-    return Turns(owners.take(last), stores.take(last), last)
+    unsure = bool(until) and barriers.effects[until - 1] == Effect.HOLE
+    return Turns(owners.take(last), stores.take(last), last, bool(unsure))
