@@ -21,8 +21,11 @@ from whymiss.ledger.merging import EAGER_ROWS, FANOUT, merged, merged_in_steps
 from whymiss.ledger.segments import Place, Segment, run_of
 from whymiss.ledger.sorting import NO_INTEGERS, Integers, cut, order_of, partitioned
 from whymiss.ledger.steps import (
+    LARGE_BYTES,
+    PAGE_BYTES,
     PORTION,
     STEP_ROWS,
+    TOUCHING,
     Result,
     Steps,
     at_once,
@@ -30,6 +33,7 @@ from whymiss.ledger.steps import (
     in_portions,
     stretches,
     taken,
+    touched,
 )
 from whymiss.model import Tier
 
@@ -73,8 +77,9 @@ def test_columns_that_are_joined_or_taken_from_in_steps_are_those_of_one_go(size
 
 
 @given(st.lists(st.integers(1, 9)), st.integers(1, 20))
-def test_a_portion_ends_where_its_cost_is_spent_and_no_later(costs: list[int], portion: int) -> None:
+def test_portions_end_where_what_was_spent_is_paid_for(costs: list[int], portion: int) -> None:
     seen: list[int] = []
+    portions = 0
 
     def steps() -> Steps[str]:
         for cost in costs:
@@ -84,11 +89,17 @@ def test_a_portion_ends_where_its_cost_is_spent_and_no_later(costs: list[int], p
 
     for made in in_portions(steps(), portion):
         if made is None:
-            assert portion <= sum(seen) < portion + seen[-1]
-            seen.clear()
+            portions += 1
+            assert sum(seen[:-1]) < portions * portion <= sum(seen)
         else:
             assert made == "made"
-            assert sum(seen) < portion
+            assert sum(seen) < (portions + 1) * portion
+
+
+def test_each_large_page_of_a_column_is_a_step_of_its_own() -> None:
+    pages = LARGE_BYTES // PAGE_BYTES
+    assert list(touched(np.empty(LARGE_BYTES // 8, np.uint64))) == [TOUCHING] * (pages + 1)
+    assert list(touched(np.empty(LARGE_BYTES // 8 - 1, np.uint64))) == []
 
 
 @settings(max_examples=20)

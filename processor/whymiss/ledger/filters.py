@@ -15,7 +15,7 @@ import numpy as np
 
 from .events import Keys
 from .sorting import Integers
-from .steps import MARKING, Steps, at_once, parts_of
+from .steps import MARKING, Steps, at_once, parts_of, touched
 
 WORD = np.dtype("<u8")
 
@@ -136,7 +136,7 @@ class Filter:
     @classmethod
     def in_steps(cls, values: Keys, density: Density = FOR_KEYS) -> Steps[Filter]:
         """Make one in steps of a bounded size."""
-        words = np.empty(_words(values.size, density), WORD)
+        words = yield from touched(np.empty(_words(values.size, density), WORD))
         for part in parts_of(words):
             part.fill(0)
             yield part.size

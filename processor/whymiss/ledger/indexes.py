@@ -12,7 +12,7 @@ import numpy as np
 
 from .events import Keys
 from .sorting import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread, windows_of
-from .steps import SORTING, TAKING, Steps
+from .steps import SORTING, TAKING, Steps, touched
 
 ROWS_A_SLICE = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
@@ -50,7 +50,7 @@ class Index:
         """Make one in steps of a bounded size."""
         bits = _bits(column)
         groups = yield from partitioned(column)
-        rows = np.empty(column.size, np.uint32)
+        rows = yield from touched(np.empty(column.size, np.uint32))
         starts = np.empty((1 << bits) + 1, np.uint32)
         starts[0] = begin = 0
         # A group's values lie in as many slices as any other's.

@@ -13,7 +13,7 @@ from .filters import Filter
 from .segments import SPAN_MAX, Place, Run, Segment
 from .slices import Slices
 from .sorting import Integers, Rows, cut, ordered
-from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of
+from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, touched
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS
@@ -114,7 +114,8 @@ def merged_in_steps(group: Sequence[Segment]) -> Steps[Segment]:
 def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
     """One run of several with what their ordinals and rows grow by."""
     rows = sum(run.keys.size for run, _, _ in parts)
-    keys, codes = np.empty(rows, np.uint64), np.empty(rows, np.uint32)
+    keys = yield from touched(np.empty(rows, np.uint64))
+    codes = yield from touched(np.empty(rows, np.uint32))
     begin = 0
     for slices in cut([run.keys for run, _, _ in parts]):
         order, found = ordered(

@@ -24,6 +24,15 @@ STEP_ROWS = 1 << STEP_BITS
 PORTION = 3 << 16
 """What is spent in one go: some one and a half milliseconds, of which there is room for several."""
 
+LARGE_BYTES = 1 << 22
+"""Bytes from which numpy asks for large pages for an array."""
+
+PAGE_BYTES = 1 << 21
+"""A large page: a virtual machine that touches one for the first time can take five milliseconds, however little it writes there."""
+
+TOUCHING = 2 * PORTION
+"""What it costs to touch a large page."""
+
 TAKING = 2
 """What a row costs that is looked up."""
 SORTING = 4
@@ -41,13 +50,16 @@ def at_once(steps: Steps[Result]) -> Result:
 
 
 def in_portions(steps: Steps[Result], portion: int = PORTION) -> Iterator[Result | None]:
-    """Do it in portions of about one cost: ``None`` after each, what it makes at the end."""
+    """Do it in portions of about one cost: ``None`` after each, what it makes at the end.
+
+    What a step cost beyond its portion is taken off those that follow.
+    """
     found: list[Result] = []
     spent = 0
     for cost in _noting(steps, found):
         spent += cost
-        if spent >= portion:
-            spent = 0
+        while spent >= portion:
+            spent -= portion
             yield None
     yield found[0]
 
@@ -67,9 +79,19 @@ def parts_of(column: npt.NDArray[Entry]) -> Iterator[npt.NDArray[Entry]]:
     return (column[rows] for rows in stretches(column.size))
 
 
+def touched(whole: npt.NDArray[Entry]) -> Steps[npt.NDArray[Entry]]:
+    """A column that is still to be filled, once each of its large pages is there."""
+    if whole.nbytes >= LARGE_BYTES:
+        for row in (*range(0, whole.size, PAGE_BYTES // whole.itemsize), whole.size - 1):
+            whole[row : row + 1] = np.zeros(1, whole.dtype)
+            yield TOUCHING
+    return whole
+
+
 def filled(whole: npt.NDArray[Entry], parts: Iterable[npt.NDArray[Entry]], cost: int = 1) -> Steps[npt.NDArray[Entry]]:
     """Fill a column from its first row on with parts that are made one a step, at a cost a row."""
     begin, words = 0, max(1, whole.itemsize // 8)
+    yield from touched(whole)
     for part in parts:
         whole[begin : begin + part.size] = part
         begin += part.size

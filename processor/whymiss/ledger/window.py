@@ -48,8 +48,7 @@ class Window:
         """Take in a stream's new segments, and do a bounded part of its upkeep."""
         self._now = max(self._now, now)
         self._note(record)
-        for _ in range(PORTIONS):
-            self._go_on(record)
+        self._keep_up(record)
         # After that: what was merged can weigh more than its parts.
         self._shrink(records)
 
@@ -60,13 +59,10 @@ class Window:
         for record in records:
             self._note(record)
         self._expire()
-        portions = idle = 0
-        while portions < PORTIONS and idle < len(records):
+        for _ in records:
             self._turn = (self._turn + 1) % len(records)
-            if self._go_on(records[self._turn]):
-                portions, idle = portions + 1, 0
-            else:
-                idle += 1
+            if self._keep_up(records[self._turn]):
+                break
         self._shrink(records)
 
     def _lay_out(self, records: Several[StreamRecord]) -> None:
@@ -102,6 +98,14 @@ class Window:
         segment.due = True
         self._leaving[segment] = record
         self._idle.pop(record, None)
+
+    def _keep_up(self, record: StreamRecord) -> bool:
+        """Do some portions of a stream's upkeep; returns whether there was something to do."""
+        # All of one stream: what one portion cost too much, the next one does not spend.
+        portions = 0
+        while portions < PORTIONS and self._go_on(record):
+            portions += 1
+        return portions > 0
 
     def _go_on(self, record: StreamRecord) -> bool:
         """Do a portion of what is small, or else of what is large; returns whether there was something to do."""
