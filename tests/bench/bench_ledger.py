@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import msgspec
 import numpy as np
 
 from tests.bench import ledger_peers as peers
@@ -30,6 +31,7 @@ from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.events import Removed, Stored
 from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.shapes import WireBatch
 from whymiss.model import StreamId
 
 BLOCKS_A_TURN = 1 << 17
@@ -88,10 +90,30 @@ def rate(count: int, times: Sequence[float]) -> str:
     return f"{count / statistics.median(times) / 1e6:6.2f} ({count / min(times) / 1e6:5.2f})"
 
 
+def seconds_of_msgspec(contents: Sequence[bytes], rounds: int) -> list[float]:
+    """Processor time of each round of msgspec's decoder alone, into structs, lists and integers."""
+    decode = msgspec.msgpack.Decoder(WireBatch).decode
+    found = []
+    for _ in range(rounds):
+        gc.collect()
+        spent = 0.0
+        for content in contents:
+            message = bytes(bytearray(content))
+            begin = time.thread_time()
+            decode(message)
+            spent += time.thread_time() - begin
+        found.append(spent)
+    return found
+
+
 def ingest(rounds: int) -> None:
-    """Block operations a second, by shape of batch, form of hash, and with and without token digests."""
+    """Block operations a second, by shape of batch, form of hash, and with and without token digests.
+
+    Beside them msgspec alone on the same bytes, which keeps and digests nothing: how fast the machine is just now.
+    """
     print("\n## Ingest, M block operations a second, decode included: median (best)")
-    print(f"{'batch':>14} {'hashes':>9} {'all features':>15} {'digests off':>15} {'decode alone':>15}")
+    columns = ("all features", "digests off", "read and digest", "msgspec alone")
+    print(f"{'batch':>14} {'hashes':>9} " + " ".join(f"{name:>15}" for name in columns))
     for shape in ("4 x 64", WITH_REMOVALS, "1 x 64", "1 x 4", "1 x 1"):
         for form in FORMS:
             an_event, events = SHAPES.get(shape, (BLOCKS, 4))
@@ -100,8 +122,9 @@ def ingest(rounds: int) -> None:
             told = seconds(peers.ours, contents, rounds)
             untold = seconds(peers.ours, contents, rounds, tokens=False)
             decoded = seconds(peers.nothing, contents, rounds)
-            columns = " ".join(rate(count, times) for times in (told, untold, decoded))
-            print(f"{shape:>14} {form:>9}  {columns}")
+            bare = seconds_of_msgspec(contents, rounds)
+            rates = " ".join(rate(count, times) for times in (told, untold, decoded, bare))
+            print(f"{shape:>14} {form:>9}  {rates}")
 
 
 def against(rounds: int) -> None:
