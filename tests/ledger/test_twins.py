@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -102,3 +103,34 @@ def test_extra_keys_that_are_not_published_are_not_none() -> None:
         ledger.accept(ME, 0, store([FIRST], described=mine), Delivery())
         ledger.accept(OTHER, 0, reseeded(store([FIRST], described=theirs)), Delivery())
         assert ledger.leading_like(ME, [FIRST], 1, among=OTHER) == expected, (mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "expected"),
+    [
+        ([5, 6, 7], [5, 6, 7], 3),
+        ([5, 6, 7], [5, 6, 8], 2),
+        ([5, 6, 7], [5, 6], 2),
+        ([5, 6], [5, 6, 7], 2),
+    ],
+    ids=["the same", "other tokens at the end", "shorter", "longer"],
+)
+def test_a_chain_that_was_stored_in_one_is_as_long_as_its_tokens_are_the_same(
+    mine: list[int], theirs: list[int], expected: int
+) -> None:
+    ledger = Ledger(digester=Digester(bytes(32)))
+    ledger.accept(ME, 0, store([FIRST + one for one in mine]), Delivery())
+    ledger.accept(OTHER, 0, reseeded(store([FIRST + one for one in theirs])), Delivery())
+    assert ledger.leading_like(ME, [FIRST + one for one in mine], 1, among=OTHER) == expected
+
+
+def test_no_block_is_another_of_itself_behind_a_block_that_is() -> None:
+    ledger = Ledger(digester=Digester(bytes(32)))
+    batch = store([FIRST, SECOND_ONE])
+    ledger.accept(ME, 0, batch, Delivery())
+    (one,) = reseeded(batch).events
+    assert isinstance(one, Stored)
+    kept = np.array([one.keys[0], SECOND_ONE], np.uint64)
+    theirs = msgspec.structs.replace(batch, events=[msgspec.structs.replace(one, keys=kept)])
+    ledger.accept(OTHER, 0, theirs, Delivery())
+    assert ledger.leading_like(ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 1

@@ -34,6 +34,9 @@ class Content(msgspec.Struct, frozen=True, eq=False):
     """Digests of all extra keys from block 0 on; 0 where they are not known."""
     described: Flags
     """Whether they are known."""
+    first: int
+    """Digest of the first block's own tokens."""
+    prefix: Keys
     own: Probe
     """Digests of the blocks' own tokens, each once, ascending."""
     order: Integers
@@ -103,6 +106,8 @@ class Twins:
             depth=mine.depth[:count],
             extras=mine.extras[:count],
             described=(mine.flags[:count] & HAS_EXTRAS) != 0,
+            first=int(mine.own[0]),
+            prefix=mine.prefix[:count],
             own=Probe(distinct(mine.own[:count])),
             order=order,
             ascending=mine.prefix[order],
@@ -113,6 +118,8 @@ class Twins:
 
         ``with_extras`` asks for the same extra keys, too: for what another hash seed keeps apart.
         """
+        if self._is_whole(content, position, with_extras=with_extras):
+            return content.keys.size
         owners: list[Integers] = []
         others: list[Keys] = []
         for part, passing in self._history.passing().with_any_digest(content.own, position):
@@ -121,11 +128,8 @@ class Twins:
             if not rows.size:
                 continue
             of, named, pieces = content.order.take(at), chains.keys.take(rows), chains.piece_of(rows)
-            kept = usable(chains, pieces, position) & (depths(chains, rows, pieces) == content.depth[of])
-            kept &= named != content.keys[of]
-            if with_extras:
-                kept &= chains.pieces["extras"][pieces] == content.extras[of]
-                kept &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]
+            kept = _alike(chains, (rows, pieces), content, of, with_extras=with_extras)
+            kept &= usable(chains, pieces, position) & (named != content.keys[of])
             owners.append(of[kept])
             others.append(named[kept])
         if not others:
@@ -135,6 +139,45 @@ class Twins:
         matched = np.zeros(content.depth.size, np.bool_)
         matched[np.concatenate(owners)[resident]] = True
         return leading(matched)
+
+    def _is_whole(self, content: Content, position: int, *, with_extras: bool) -> bool:
+        """Whether all of the blocks are resident as one chain that was stored side by side, the last one that was.
+
+        It mostly is so where any of them is, and it is found by its first block; where it is not so, they are compared
+        one by one.
+        """
+        count = content.keys.size
+        for part in reversed(self._history.passing().with_digest(content.first, position)):
+            chains = part.chains
+            rows = chains.with_prefix(content.first, int(content.prefix[0]))
+            rows = rows[usable(chains, chains.piece_of(rows), position) & (chains.keys.take(rows) != content.keys[0])]
+            if not rows.size:
+                continue
+            beside = np.arange(rows[-1], rows[-1] + count)
+            if beside[-1] >= len(chains) or chains.prefix is None:
+                return False
+            pieces, keys = chains.piece_of(beside), chains.keys[beside]
+            same = _alike(chains, (beside, pieces), content, np.arange(count), with_extras=with_extras)
+            same &= usable(chains, pieces, position) & (keys != content.keys)
+            return bool((same & (chains.prefix[beside] == content.prefix)).all()) and self._are_held(keys, position)
+        return False
+
+    def _are_held(self, keys: Keys, position: int) -> bool:
+        # A chain leaves from its end on, and one block is told quickly.
+        last = self._as_of(keys[-1:], position).are(Residency.RESIDENT)
+        return bool(last.all()) and bool(self._as_of(keys, position).are(Residency.RESIDENT).all())
+
+
+def _alike(
+    chains: Chains, where: tuple[Integers, Integers], content: Content, of: Integers, *, with_extras: bool
+) -> Flags:
+    """Which rows, of these pieces, are as deep as blocks of a chain, and have their extra keys where these matter."""
+    rows, pieces = where
+    alike: Flags = depths(chains, rows, pieces) == content.depth[of]
+    if with_extras:
+        alike &= chains.pieces["extras"][pieces] == content.extras[of]
+        alike &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]
+    return alike
 
 
 def _column(keys: dict[int, tuple[Chains, int]]) -> Keys:
