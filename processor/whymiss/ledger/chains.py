@@ -165,7 +165,7 @@ class Chains:
             found: Integers = (self.prefix == np.uint64(digest)).nonzero()[0]
             return found
         rows = self._index_of_own(self.own).find_one(self.own, own)
-        alike: Integers = rows[self.prefix[rows] == np.uint64(digest)] if rows.size else rows
+        alike: Integers = rows[self.prefix.take(rows) == np.uint64(digest)] if rows.size else rows
         return alike
 
     def with_prefixes(self, own: Keys, ascending: Keys) -> tuple[Integers, Integers]:

@@ -21,6 +21,9 @@ from .sorting import Flags, Integers, distinct
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
 
+FEW = 3
+"""Rows that are looked at one by one: arrays of so few are slow."""
+
 AsOf: TypeAlias = Callable[[Keys, int], Findings]
 BlockOf: TypeAlias = Callable[[Chains, int], Block]
 
@@ -67,13 +70,8 @@ class Twins:
         twins: dict[int, tuple[Chains, int]] = {}
         for part in self._history.passing().with_digest(mine.tokens, position):
             chains = part.chains
-            rows = chains.with_prefix(mine.tokens, mine.prefix)
-            if not rows.size:
-                continue
-            pieces = chains.piece_of(rows)
-            rows = rows[usable(chains, pieces, position) & (depths(chains, rows, pieces) == mine.depth)]
-            for other, row in zip(chains.keys[rows].tolist(), rows.tolist(), strict=True):
-                twins.setdefault(other, (chains, row))
+            for row in _standing_as(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
+                twins.setdefault(int(chains.keys[row]), (chains, row))
         twins.pop(mine.key, None)
         if not twins:
             return []
@@ -178,6 +176,22 @@ def _alike(
         alike &= chains.pieces["extras"][pieces] == content.extras[of]
         alike &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]
     return alike
+
+
+def _standing_as(chains: Chains, rows: Integers, depth: int, position: int) -> Sequence[int]:
+    """Which rows were stored before a position and are that deep."""
+    if rows.size > FEW:
+        pieces = chains.piece_of(rows)
+        found: list[int] = rows[usable(chains, pieces, position) & (depths(chains, rows, pieces) == depth)].tolist()
+        return found
+    return [row for row in rows.tolist() if _stands_as(chains, row, depth, position)]
+
+
+def _stands_as(chains: Chains, row: int, depth: int, position: int) -> bool:
+    piece = chains.piece_at(row)
+    entry = chains.entry(piece)
+    deep = entry.depth + row - int(chains.first[piece])
+    return entry.flags & KNOWN == KNOWN and deep == depth and int(chains.ordinals[piece]) < position
 
 
 def _column(keys: dict[int, tuple[Chains, int]]) -> Keys:
