@@ -110,6 +110,19 @@ def test_many_that_fell_silent_at_once_are_laid_out_one_at_a_time() -> None:
     assert left == [3, 2, 1, 0]
 
 
+def test_what_is_over_does_not_pile_up_where_only_little_comes_in_at_a_time() -> None:
+    ledger = Ledger(window_seconds=WINDOW)
+    for seq in range(40):
+        ledger.accept(STREAM, seq, many(seq, 4096), at(float(seq)))
+    later = 2 * WINDOW + LATE_SECONDS
+    ledger.expire(later)
+    segments = record_of(ledger).history.segments
+    assert sum(one.due for one in segments) > 1
+    for seq in range(40, 240):
+        ledger.accept(STREAM, seq, store(seq, A), at(later))
+    assert sum(one.due for one in segments) <= 1
+
+
 # --- who gives way ----------------------------------------------------------------------------------
 
 

@@ -86,6 +86,8 @@ class Ledger:
             known.offset = offset if known.offset is None else min(known.offset, offset)
         if known.record.history.fresh:
             self._window.tend(known.record, self._records, delivery.now)
+        else:
+            self._window.catch_up(known.record)
         return accepted
 
     def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Numbering, bool]:

@@ -23,6 +23,9 @@ SMALL_ROWS = 1 << 15
 GENTLY_FROM = 7 / 8
 """Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
 
+CROWDED = 48
+"""Segments of a stream from which its upkeep is hurried; a few for each size, and one for each million operations, are no crowd."""
+
 PORTIONS = 2
 """Portions of upkeep that are done when a stream has a new segment, or when time passes."""
 
@@ -51,6 +54,12 @@ class Window:
         self._keep_up(record)
         # After that: what was merged can weigh more than its parts.
         self._shrink(records)
+
+    def catch_up(self, record: StreamRecord) -> None:
+        """Do a portion of upkeep between a stream's new segments, where many wait for it, or several that are over."""
+        segments = record.history.segments
+        if len(segments) > CROWDED or (len(segments) > 1 and segments[1].due):
+            self._go_on(record)
 
     def pass_time(self, records: Several[StreamRecord], now: float) -> None:
         """Let go of what is due, and do a part of somebody's upkeep."""
