@@ -7,24 +7,25 @@ are done in steps, so that no batch waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from ..model import Fact, Residency
-from .barriers import BarrierColumns, Barriers
+from .barriers import Barriers
 from .chains import PIECE, Chains
 from .events import Keys
 from .filters import Probe
-from .findings import Details, Findings, states_of
+from .findings import Findings
 from .folding import fold
+from .judging import findings_of
 from .merging import mergeable, merged
 from .passing import Passing
 from .segments import Counted, Place, Segment, grouped
 from .single import Operation, judge_one
-from .sorting import NO_INTEGERS, Flags, Integers
-from .tally import Codes, in_turns, judge, tally
+from .sorting import NO_INTEGERS, Integers
+from .tally import tally
 from .timeline import Timeline
 
 
@@ -128,43 +129,10 @@ class History:
         if count == 1:
             return Findings.of_one(self.first_of(place, probe.first, position))
         order, ascending = probe.ascending
-        hits = self.counted(place, ascending, position)
-        if not hits.owners.size:
-            return Findings.all_of(Residency.NEVER_SEEN, count)
-        barriers = self.barriers.of(place[0])
-        owners, judged, details = self._judged(hits, barriers, position)
-        states = states_of(Residency.NEVER_SEEN, count)
-        where = order.take(owners)
-        states[where] = judged
-
-        def all_details() -> Details:
-            known = Details.none_of(count)
-            known.fill(where, details())
-            return known
-
-        return Findings(states, all_details)
-
-    def _judged(
-        self, hits: Counted, barriers: BarrierColumns, position: int
-    ) -> tuple[Integers, Codes, Callable[[], Details]]:
-        """The blocks that some operations concern, their states, and what else there is to say of them."""
-        base = self.base
-        turns = in_turns(hits, barriers, position)
-        if turns is not None:
-
-            def plainly() -> Details:
-                ordinals = hits.ordinals.take(turns.last)
-                return Details(turns.removals, ordinals, self.nanos_of(ordinals, base))
-
-            return turns.owners, turns.states, plainly
-        found = tally(hits, barriers, position)
-        judged = judge(found, hits, barriers)
-
-        def in_full() -> Details:
-            nanos = self._nanos_with_barriers(judged.ordinals, base, barriers, judged.at_barrier)
-            return Details(judged.removals, judged.ordinals, nanos)
-
-        return found.owners, judged.states, in_full
+        hits, base = self.counted(place, ascending, position), self.base
+        return findings_of(
+            hits, order, self.barriers.of(place[0]), position, lambda ordinals: self.nanos_of(ordinals, base)
+        )
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
         """The same of one block."""
@@ -246,15 +214,6 @@ class History:
         nanos = np.empty(ordinals.size, np.int64)
         nanos[old] = base.nanos_of(ordinals[old])
         nanos[~old] = self.timeline.nanos_of(ordinals[~old])
-        return nanos
-
-    def _nanos_with_barriers(
-        self, ordinals: Integers, base: Segment, barriers: BarrierColumns, at_barrier: Flags
-    ) -> Integers:
-        """The same of events, and of the barriers that are marked."""
-        nanos = np.empty(ordinals.size, np.int64)
-        nanos[at_barrier] = barriers.nanos[barriers.ordinals.searchsorted(ordinals[at_barrier])]
-        nanos[~at_barrier] = self.nanos_of(ordinals[~at_barrier], base)
         return nanos
 
     def nanos_at(self, ordinal: int) -> int:
