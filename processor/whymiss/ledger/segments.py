@@ -146,12 +146,6 @@ class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
     reported: Flags
     """Stores that only repeated what was resident: they do not count."""
 
-    def taking(self, chosen: Flags | Integers | slice[int, int, None]) -> Hits:
-        """Some of them."""
-        return Hits(
-            self.owners[chosen], self.ordinals[chosen], self.stores[chosen], self.rows[chosen], self.reported[chosen]
-        )
-
 
 NOTHING_COUNTED = Counted(NO_INTEGERS, np.zeros(0, np.bool_), lambda: NO_INTEGERS)
 
@@ -294,17 +288,4 @@ def grouped(found: Sequence[Counted]) -> Counted:
         stores.take(order),
         lambda: np.concatenate([some.ordinals for some in found]).take(order),
         found[0].begin,
-    )
-
-
-def joined(found: Sequence[Hits]) -> Hits:
-    """Several hits, one after the other."""
-    if len(found) == 1:
-        return found[0]
-    return Hits(
-        np.concatenate([hits.owners for hits in found]),
-        np.concatenate([hits.ordinals for hits in found]),
-        np.concatenate([hits.stores for hits in found]),
-        np.concatenate([hits.rows for hits in found]),
-        np.concatenate([hits.reported for hits in found]),
     )
