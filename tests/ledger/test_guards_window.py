@@ -118,7 +118,7 @@ def test_what_is_over_does_not_pile_up_where_only_little_comes_in_at_a_time() ->
     ledger.expire(later)
     segments = record_of(ledger).history.segments
     assert sum(one.due for one in segments) > 1
-    for seq in range(40, 240):
+    for seq in range(40, 280):
         ledger.accept(STREAM, seq, store(seq, A), at(later))
     assert sum(one.due for one in segments) <= 1
 

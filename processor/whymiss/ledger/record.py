@@ -27,7 +27,7 @@ from .stores import stores
 from .strangers import Named
 from .twins import Content, Twins
 
-PENDING_ROWS = 4096
+PENDING_ROWS = 1 << 13
 """Operations noted before they are laid out."""
 
 PENDING_BATCHES = 512

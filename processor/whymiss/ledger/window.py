@@ -26,7 +26,7 @@ GENTLY_FROM = 7 / 8
 CROWDED = 48
 """Segments of a stream from which its upkeep is hurried; a few for each size, and one for each million operations, are no crowd."""
 
-PORTIONS = 2
+PORTIONS = 3
 """Portions of upkeep that are done when a stream has a new segment, or when time passes."""
 
 
