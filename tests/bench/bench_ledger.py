@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -60,29 +61,38 @@ def operations_of(contents: Sequence[bytes]) -> int:
 
 
 def seconds(
-    make: Callable[[], peers.Keep],
-    contents: Sequence[bytes],
-    rounds: int,
-    *,
-    tokens: bool = True,
-    decoding: bool = True,
-) -> list[float]:
-    """Processor time of each round over all batches, each into something new; ``decoding`` counts the reading in."""
-    found = []
-    for _ in range(rounds):
-        keep, spent = make(), 0.0
-        gc.collect()
-        for content in contents:
-            # As it comes from a socket: just written, and nowhere else than here.
-            message = bytes(bytearray(content))
-            begin = time.thread_time()
-            batch = decode_batch(message, peers.DIGESTER, tokens=tokens)
-            begin = begin if decoding else time.thread_time()
-            keep(batch)
-            spent += time.thread_time() - begin
-        found.append(spent)
-        del keep
-    return found
+    make: Callable[[], peers.Keep], contents: Sequence[bytes], *, tokens: bool = True, decoding: bool = True
+) -> float:
+    """Processor time over all batches, into something new; ``decoding`` counts the reading in."""
+    keep, spent = make(), 0.0
+    gc.collect()
+    for content in contents:
+        # As it comes from a socket: just written, and nowhere else than here.
+        message = bytes(bytearray(content))
+        begin = time.thread_time()
+        batch = decode_batch(message, peers.DIGESTER, tokens=tokens)
+        begin = begin if decoding else time.thread_time()
+        keep(batch)
+        spent += time.thread_time() - begin
+    return spent
+
+
+def seconds_of_msgspec(contents: Sequence[bytes]) -> float:
+    """The same of msgspec's decoder alone, into structs, lists and integers."""
+    decode, spent = msgspec.msgpack.Decoder(WireBatch).decode, 0.0
+    gc.collect()
+    for content in contents:
+        message = bytes(bytearray(content))
+        begin = time.thread_time()
+        decode(message)
+        spent += time.thread_time() - begin
+    return spent
+
+
+def in_turn(rounds: int, *turns: Callable[[], float]) -> list[list[float]]:
+    """The times of each, one round after the other of all: the machine's pace changes within seconds."""
+    taken = [[turn() for turn in turns] for _ in range(rounds)]
+    return [list(times) for times in zip(*taken, strict=True)]
 
 
 def rate(count: int, times: Sequence[float]) -> str:
@@ -90,41 +100,29 @@ def rate(count: int, times: Sequence[float]) -> str:
     return f"{count / statistics.median(times) / 1e6:6.2f} ({count / min(times) / 1e6:5.2f})"
 
 
-def seconds_of_msgspec(contents: Sequence[bytes], rounds: int) -> list[float]:
-    """Processor time of each round of msgspec's decoder alone, into structs, lists and integers."""
-    decode = msgspec.msgpack.Decoder(WireBatch).decode
-    found = []
-    for _ in range(rounds):
-        gc.collect()
-        spent = 0.0
-        for content in contents:
-            message = bytes(bytearray(content))
-            begin = time.thread_time()
-            decode(message)
-            spent += time.thread_time() - begin
-        found.append(spent)
-    return found
-
-
 def ingest(rounds: int) -> None:
     """Block operations a second, by shape of batch, form of hash, and with and without token digests.
 
-    Beside them msgspec alone on the same bytes, which keeps and digests nothing: how fast the machine is just now.
+    Beside them msgspec alone on the same bytes, which keeps and digests nothing: how fast the machine is just now. The
+    last column is the rate with all features as a part of that one.
     """
     print("\n## Ingest, M block operations a second, decode included: median (best)")
     columns = ("all features", "digests off", "read and digest", "msgspec alone")
-    print(f"{'batch':>14} {'hashes':>9} " + " ".join(f"{name:>15}" for name in columns))
+    print(f"{'batch':>14} {'hashes':>9} " + " ".join(f"{name:>15}" for name in columns) + "  part")
     for shape in ("4 x 64", WITH_REMOVALS, "1 x 64", "1 x 4", "1 x 1"):
         for form in FORMS:
             an_event, events = SHAPES.get(shape, (BLOCKS, 4))
             contents = batches(shape, form, BLOCKS_A_TURN if an_event * events >= BLOCKS else SMALL_BLOCKS_A_TURN)
             count = operations_of(contents)
-            told = seconds(peers.ours, contents, rounds)
-            untold = seconds(peers.ours, contents, rounds, tokens=False)
-            decoded = seconds(peers.nothing, contents, rounds)
-            bare = seconds_of_msgspec(contents, rounds)
-            rates = " ".join(rate(count, times) for times in (told, untold, decoded, bare))
-            print(f"{shape:>14} {form:>9}  {rates}")
+            spent = in_turn(
+                rounds,
+                partial(seconds, peers.ours, contents),
+                partial(seconds, peers.ours, contents, tokens=False),
+                partial(seconds, peers.nothing, contents),
+                partial(seconds_of_msgspec, contents),
+            )
+            rates = " ".join(rate(count, times) for times in spent)
+            print(f"{shape:>14} {form:>9}  {rates}  {paired(spent[3], spent[0]):.2f}", flush=True)
 
 
 def against(rounds: int) -> None:
@@ -144,11 +142,13 @@ def against(rounds: int) -> None:
             ("digests off, decoding included", False, True),
             ("all features, already decoded", True, False),
         ):
-            own = seconds(peers.ours, contents, rounds, tokens=tokens, decoding=decoding)
+            makers = (peers.ours, *rivals.values())
+            own, *others = in_turn(
+                rounds, *(partial(seconds, make, contents, tokens=tokens, decoding=decoding) for make in makers)
+            )
             print(f"  {title:>44} {rate(count, own)}")
-            for name, make in rivals.items():
-                theirs = seconds(make, contents, rounds, tokens=tokens, decoding=decoding)
-                print(f"  {name:>44} {rate(count, theirs)}  {times(theirs, own)}")
+            for name, theirs in zip(rivals, others, strict=True):
+                print(f"  {name:>44} {rate(count, theirs)}  ledger {paired(theirs, own):.1f}x", flush=True)
         radix(contents, count, rounds)
 
 
@@ -160,7 +160,7 @@ def radix(contents: Sequence[bytes], count: int, rounds: int) -> None:
     pairs = [found for _ in range(rounds) if (found := peers.seconds_of_radix(contents)) is not None]
     own, whole = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     events = sum(decode_batch(content, peers.DIGESTER, tokens=False).count for content in contents)
-    told = seconds(peers.ours, contents, rounds)
+    (told,) = in_turn(rounds, partial(seconds, peers.ours, contents))
     rows = {
         "ledger, all features": told,
         "radix tree of ai-dynamo-runtime, its JSON": own,
@@ -171,9 +171,9 @@ def radix(contents: Sequence[bytes], count: int, rounds: int) -> None:
         print(f"  {name:>44} {rate(count, spent)}  {pace:12,.0f} events/s")
 
 
-def times(theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """How many times faster the ledger was."""
-    return f"ledger {statistics.median(theirs) / statistics.median(ours):.1f}x"
+def paired(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    """How many times ours goes into theirs, round by round: the median."""
+    return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
 def resident_bytes() -> int:
