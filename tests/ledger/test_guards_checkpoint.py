@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from tests.ledger.test_numbering import STREAM, A, B, record_of, resumed, store
+from tests.ledger.test_window import many
 from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import BYTE_ORDER, VERSION, dump, load
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Arrival, Delivery, Health, Ledger
+from whymiss.ledger.merging import level_of
 from whymiss.model import SECOND, StreamId
 
 
@@ -45,6 +47,13 @@ def anew(content: bytes) -> Ledger:
     ledger = Ledger()
     load(content, ledger, now=0.0, unix_nanos=0)
     return ledger
+
+
+def test_what_was_large_is_not_merged_with_what_comes_in_anew() -> None:
+    ledger = Ledger()
+    ledger.accept(STREAM, 0, many(0, 4096))
+    (segment,) = record_of(anew(b"".join(pieces(ledger)))).history.segments
+    assert segment.level == level_of(segment) > 0
 
 
 # --- which ones are not read ------------------------------------------------------------------------

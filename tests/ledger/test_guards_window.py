@@ -18,7 +18,7 @@ from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Ledger
 from whymiss.ledger.history import no_chains
-from whymiss.ledger.merging import FANOUT, ROWS_MAX, mergeable
+from whymiss.ledger.merging import FANOUT, ROWS_MAX, mergeable, merged
 from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.segments import Segment, run_of
 from whymiss.ledger.window import LATE_SECONDS, PARTS
@@ -92,6 +92,32 @@ def segment(begin: int, rows: int, newest: float) -> Segment:
 def test_no_segment_grows_beyond_what_is_merged_in_small_steps(rows: int, count: int) -> None:
     former = [segment(0, rows, 1.0), segment(1, rows, 2.0)]
     assert len(list(mergeable([*former, segment(2, 1, 15.0)], 10.0))) == count
+
+
+def of_levels(*levels: int, rows: int = 64) -> list[Segment]:
+    parts = [segment(number, rows, 1.0) for number in range(len(levels))]
+    for part, level in zip(parts, levels, strict=True):
+        part.level = level
+    return parts
+
+
+def test_neighbours_of_one_level_are_merged_whatever_their_sizes() -> None:
+    parts = of_levels(1, *[0] * FANOUT)
+    assert [list(group) for group in mergeable(parts, 10.0)] == [parts[1:]]
+    assert not list(mergeable(of_levels(*[1] * (FANOUT - 1), *[0] * (FANOUT - 1)), 10.0))
+
+
+def test_a_lower_neighbour_is_merged_with_those_around_it() -> None:
+    parts = of_levels(2, 1, 1, 1, 0, 1, 1, 1, 1)
+    assert [list(group) for group in mergeable(parts, 10.0)] == [parts[1:]]
+
+
+@pytest.mark.parametrize(("rows", "level", "expected"), [(1, 0, 0), (64, 0, 1), (64, 2, 2), (1 << 12, 0, 1)])
+def test_what_was_merged_rises_a_level_where_it_is_large_enough(rows: int, level: int, expected: int) -> None:
+    parts = of_levels(*[level] * FANOUT, rows=rows)
+    *_, whole = merged(parts)
+    assert whole is not None
+    assert whole.level == expected
 
 
 def test_no_segment_reaches_over_two_spans() -> None:

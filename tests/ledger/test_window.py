@@ -119,16 +119,17 @@ def test_what_nobody_removes_stays_within_the_limit_too() -> None:
     assert state(ledger, oldest) is Residency.AMBIGUOUS
 
 
-@pytest.mark.parametrize("rows", [64, PENDING_ROWS])
-def test_a_question_meets_few_segments(rows: int) -> None:
+@pytest.mark.parametrize("rows", [(64,), (PENDING_ROWS,), (500, 1000, 40, 700, 200), (1,)])
+def test_a_question_meets_few_segments(rows: tuple[int, ...]) -> None:
     ledger = Ledger(window_seconds=WINDOW)
-    for seq in range(300):
-        ledger.accept(STREAM, seq, many(seq, rows), at(seq / 10))
+    sizes = [rows[seq % len(rows)] for seq in range(300)]
+    for seq, size in enumerate(sizes):
+        ledger.accept(STREAM, seq, many(seq, size), at(seq / 10))
         record_of(ledger).settle()
     segments = record_of(ledger).history.segments
-    assert sum(segment.rows for segment in segments) == 300 * rows
-    assert len(segments) <= 300 * rows / ROWS_MAX * FANOUT + 4 * FANOUT
+    assert sum(segment.rows for segment in segments) == sum(sizes)
+    assert len(segments) <= sum(sizes) / ROWS_MAX * FANOUT + 4 * FANOUT
     for seq in (0, 123, 299):
-        keys = many(seq, rows).events[0].keys.tolist()  # type: ignore[union-attr]
+        keys = many(seq, sizes[seq]).events[0].keys.tolist()  # type: ignore[union-attr]
         states = {fact.state for fact in ledger.as_of(STREAM, keys[:5], record_of(ledger).end)}
         assert states == {Residency.RESIDENT}

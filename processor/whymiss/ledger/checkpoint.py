@@ -30,6 +30,7 @@ from .chains import PIECE, Chains
 from .digests import Digester
 from .events import Keys
 from .fleet import Ledger
+from .merging import level_of
 from .numbering import Numbering
 from .record import StreamRecord
 from .segments import Run, Segment
@@ -308,7 +309,9 @@ def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
     except ValueError:
         raise BadInput("a column of the checkpoint has a broken length", offset=offset) from None
     times = (then - packed.ages[0], then - packed.ages[1])
-    return Segment((packed.begin, packed.end), runs, chains, times=times, stamps=stamps)
+    segment = Segment((packed.begin, packed.end), runs, chains, times=times, stamps=stamps)
+    segment.level = level_of(segment)
+    return segment
 
 
 def _codes(run: _Run) -> npt.NDArray[np.uint32] | Integers:

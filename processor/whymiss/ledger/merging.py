@@ -17,10 +17,10 @@ from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, pa
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS
-"""Segments of one size that become one of the next."""
+"""Segments of one level that become one of the next."""
 
 SMALLEST = 64
-"""Rows below which all segments count as of one size."""
+"""Rows below which no segment leaves the lowest level."""
 
 ROWS_MAX = 1 << 21
 """Rows of the largest segment that is made: a question looks at every segment, but making one takes its room twice."""
@@ -32,16 +32,17 @@ EAGER_ROWS = 1 << 16
 def mergeable(segments: Sequence[Segment], span_seconds: float) -> Iterator[Sequence[Segment]]:
     """The neighbours that are due to become one, the youngest first.
 
-    Time is cut into spans, and no segment reaches over two of them. In the present one neighbours of one size are
-    merged when there are enough of them, in those before it whatever is left.
+    Time is cut into spans, and no segment reaches over two of them. In the present one neighbours of one level are
+    merged when there are enough of them, in those before it whatever is left. What is laid out for a question has any
+    size: told apart by size, unlike neighbours would stay alone.
     """
     end = len(segments)
     present = segments[-1].newest // span_seconds if segments else 0.0
     while end:
-        span, size = segments[end - 1].newest // span_seconds, _size(segments[end - 1])
+        span, level = segments[end - 1].newest // span_seconds, segments[end - 1].level
         begin = end - 1
         while begin and segments[begin - 1].newest // span_seconds == span:
-            if span == present and _size(segments[begin - 1]) != size:
+            if span == present and segments[begin - 1].level > level:
                 break
             begin -= 1
         group = segments[begin:end]
@@ -64,9 +65,10 @@ def _fitting(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
         begin = end
 
 
-def _size(segment: Segment) -> int:
-    bits = (max(segment.rows, len(segment.chains)) // SMALLEST).bit_length()
-    return -(-bits // FANOUT_BITS)
+def level_of(segment: Segment) -> int:
+    """The highest level that a segment of its size has."""
+    rows = max(segment.rows, len(segment.chains))
+    return -(-(rows // SMALLEST).bit_length() // FANOUT_BITS)
 
 
 def _fit(group: Sequence[Segment]) -> bool:
@@ -108,7 +110,9 @@ def merged_in_steps(group: Sequence[Segment]) -> Steps[Segment]:
         runs[place] = yield from _one(parts)
     if len(chains) >= EAGER_ROWS:
         yield from chains.put_in_order()
-    return Segment((begin, group[-1].end), runs, chains, times=(group[0].oldest, group[-1].newest))
+    whole = Segment((begin, group[-1].end), runs, chains, times=(group[0].oldest, group[-1].newest))
+    whole.level = min(level_of(whole), 1 + max(segment.level for segment in group))
+    return whole
 
 
 def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:

@@ -164,7 +164,7 @@ class Segment:
     """All places over the events ``[begin, end)``. Immutable but for what questions found in it, which is kept."""
 
     __slots__ = (
-        *("begin", "broods", "busy", "chains", "due", "end"),
+        *("begin", "broods", "busy", "chains", "due", "end", "level"),
         *("nbytes", "newest", "oldest", "rows", "runs", "stamps"),
     )
 
@@ -190,6 +190,8 @@ class Segment:
         """Its time in the window is over."""
         self.busy = False
         """It is being merged or folded."""
+        self.level = 0
+        """How often its operations were merged, as far as they are enough for it."""
         self.rows = sum(run.keys.size for run in runs.values())
         held = 0 if stamps is None else stamps[0].nbytes + stamps[1].nbytes
         self.nbytes = held + chains.nbytes + sum(run.nbytes for run in runs.values())
