@@ -16,7 +16,7 @@ from .of_reading import READING
 from .of_redaction import REDACTION
 from .of_relatives import LIKENESS, RECENT, RELATIVES
 from .of_rows import ENGINE_ROWS, FARTHER_ROWS, TIER_ROWS
-from .of_strangers import STRANGERS
+from .of_strangers import LAZINESS, STRANGERS
 from .of_verdict import VERDICT
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -24,7 +24,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(*READING, *GROUPING, *SIDES, *BELONGING, *COMPANIONS),
     *(*PROMISES, *FACTS, *RECORD, *WORKERS),
     *(*VIEW, *ELSEWHERE, *RECENT, *RELATIVES, *LIKENESS),
-    *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET, *STRANGERS),
+    *(*NUMBERING, *TIMELINE, *STREAM_RECORD, *FLEET, *STRANGERS, *LAZINESS),
     *(*BARRIERS, *TALLY, *SINGLE, *SEGMENTS, *HISTORY, *OUTLIVING, *FOLDING),
     *(*INTAKE, *STORES, *GROUPS, *KEYS, *COLUMNS, *TOKENS),
     *(*KINSHIP, *TWINS, *BROODS, *LINKS, *CHECKPOINT, *WINDOW, *MERGING),

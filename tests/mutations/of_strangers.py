@@ -5,6 +5,40 @@ from __future__ import annotations
 from .mutation import guards
 
 # fmt: off
+LAZINESS = (
+    *guards(
+        "ledger/record.py",
+        "tests/ledger/test_laziness.py",
+        ("lazy-position", "what was said before a position is part of its answer",
+         "if self._pending and (self._news or self._pending[0][0] < position):",
+         "if self._pending and self._news:"),
+        ("lazy-waits", "what was said since waits",
+         "if self._pending and (self._news or self._pending[0][0] < position):",
+         "if self._pending:"),
+        ("lazy-news", "what is said of groups holds for every question",
+         "if self._pending and (self._news or self._pending[0][0] < position):",
+         "if self._pending and self._pending[0][0] < position:"),
+    ),
+    *guards(
+        "ledger/groups.py",
+        "tests/ledger/test_laziness.py",
+        ("news-tier", "a tier that is named for the first time",
+         "            return event.tier not in self.tiers\n        if event.placeholder:",
+         "            return False\n        if event.placeholder:"),
+        ("news-placeholder", "a placeholder describes nothing",
+         "        if event.placeholder:\n            return False\n        spec",
+         "        spec"),
+        ("news-life", "a group of a new life",
+         "if spec is None or event.group not in self.known or spec.block_size != event.block_size:\n            return True",
+         "if spec is None or spec.block_size != event.block_size:\n            return True"),
+        ("news-size", "a group whose blocks have another size now",
+         "if spec is None or event.group not in self.known or spec.block_size != event.block_size:\n            return True",
+         "if spec is None or event.group not in self.known:\n            return True"),
+        ("news-dense", "another dense group's blocks have another size",
+         "return spec.dense and self.block_size != event.block_size",
+         "return False"),
+    ),
+)
 STRANGERS = (
     *guards(
         "ledger/record.py",

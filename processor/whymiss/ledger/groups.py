@@ -44,6 +44,17 @@ class Groups:
         self._last = (event.group, event.block_size, dense)
         return dense
 
+    def is_news(self, event: Stored) -> bool:
+        """Whether a store says something of a group or a tier that is not known, or is not so at present."""
+        if event.tier is not Tier.DEVICE:
+            return event.tier not in self.tiers
+        if event.placeholder:
+            return False
+        spec = self.specs.get(event.group)
+        if spec is None or event.group not in self.known or spec.block_size != event.block_size:
+            return True
+        return spec.dense and self.block_size != event.block_size
+
     def listed(self) -> Sequence[GroupSpec]:
         """The groups, dense ones first."""
         if self._listed is None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
 from .barriers import Barrier
 from .digests import Digester
-from .events import Cleared, Keys, KvBatch
+from .events import Cleared, Keys, KvBatch, Stored
 from .filters import Probe, probe_of
 from .findings import Answers, Findings
 from .groups import Groups
@@ -55,6 +55,8 @@ class StreamRecord:
         self._pending_rows = 0
         self._clears = False
         """Whether a batch that is not laid out yet has a reset in it."""
+        self._news = False
+        """Whether one of them says something new of the groups."""
         self._named = Named(self.history)
         self._kin = Kinship(self.history, self.intake.links)
         self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
@@ -70,8 +72,10 @@ class StreamRecord:
             if isinstance(event, Cleared):
                 operations += 1
                 self._clears = True
-            else:
-                operations += event.keys.size
+                continue
+            operations += event.keys.size
+            if isinstance(event, Stored) and not self._news:
+                self._news = self.groups_known.is_news(event)
         if not self._pending:
             self.intake.times = (now, now)
         self._pending.append((self.end, batch))
@@ -93,11 +97,21 @@ class StreamRecord:
             return
         if now is not None:
             self.intake.times = (self.intake.times[0], now)
-        pending, self._pending, self._pending_rows, self._clears = self._pending, [], 0, False
+        pending, self._pending, self._pending_rows = self._pending, [], 0
+        self._clears = self._news = False
         self._named.forget_pending()
         for base, batch in pending:
             self.intake.take(base, batch)
         self.intake.cut(self.end)
+
+    def _settle_for(self, position: int) -> None:
+        """Lay out what was noted where a question is about what happened before a position.
+
+        Most are about a lookup of some seconds ago, and what came since can wait: laid out for every question, a record
+        of many small segments is slow to ask.
+        """
+        if self._pending and (self._news or self._pending[0][0] < position):
+            self.settle()
 
     def restart(self, unix_nanos: int) -> None:
         """The publisher began a new life: nothing that it held before is left."""
@@ -151,17 +165,17 @@ class StreamRecord:
 
     def block_size(self) -> int | None:
         """Tokens a block of the dense group."""
-        self.settle()
+        self._settle_for(0)
         return self.groups_known.block_size
 
     def groups(self) -> Sequence[GroupSpec]:
         """The groups seen, dense ones first."""
-        self.settle()
+        self._settle_for(0)
         return self.groups_known.listed()
 
     def tiers(self) -> Sequence[Tier]:
         """Tiers below the device that were named."""
-        self.settle()
+        self._settle_for(0)
         return sorted(self.groups_known.tiers)
 
     def position_at(self, unix_nanos: int) -> int:
@@ -198,7 +212,7 @@ class StreamRecord:
 
     def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> Answers:
         """What the record says of each key before event ordinal ``position``."""
-        self.settle()
+        self._settle_for(position)
         place: Place = (tier, self.groups_known.dense if group is None else group)
 
         return Answers(
@@ -212,13 +226,13 @@ class StreamRecord:
 
     def touched(self, key: int, first: int, last: int) -> bool:
         """Whether any event in ``[first, last)`` concerned the key on the device."""
-        self.settle()
+        self._settle_for(last)
         return self.history.touched((Tier.DEVICE, self.groups_known.dense), key, first, last)
 
     def stores_between(self, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
         """Dense device stores published in ``(after, until]``."""
-        self.settle()
         first, last = self.position_at(after_unix_nanos), self.position_at(until_unix_nanos)
+        self._settle_for(last)
         return stores(self.history, first, last)
 
     def block(self, key: int) -> Block | None:
@@ -228,7 +242,7 @@ class StreamRecord:
 
     def children(self, parent: int | None, position: int, limit: int | None = None) -> Sequence[int]:
         """Blocks stored under a parent before a position."""
-        self.settle()
+        self._settle_for(position)
         return self._kin.children(parent, position, limit)
 
     def same_tokens(self, key: int, position: int) -> Sequence[Block]:
@@ -238,7 +252,7 @@ class StreamRecord:
 
     def like(self, block: Block, position: int) -> Sequence[Block]:
         """Resident blocks with the tokens of any stream's block from block 0 on, under other keys."""
-        self.settle()
+        self._settle_for(position)
         return self._twins.like(block, position)
 
     def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
@@ -253,7 +267,7 @@ class StreamRecord:
 
     def leading_like(self, content: Content, position: int) -> int:
         """How many of the first blocks of any stream's chain are resident under other keys, with the same extra keys."""
-        self.settle()
+        self._settle_for(position)
         return self._twins.leading_like(content, position, with_extras=True)
 
     def tokens_known(self, keys: Sequence[int]) -> int:
@@ -268,7 +282,7 @@ class StreamRecord:
 
     def repeats(self, tail: Tail, position: int) -> Repeats:
         """How many blocks of any stream's tail one sibling chain repeats, own tokens by own tokens, at the same depth."""
-        self.settle()
+        self._settle_for(position)
         return self._kin.repeats(tail, position)
 
     def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
