@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from tests.bench import ledger_peers as peers
-from tests.bench.ledger_history import Column, History, timed
+from tests.bench.ledger_history import Column, History, columns_of, timed
 from tests.bench.ledger_load import BLOCKS, FORMS, SHAPES, WITH_REMOVALS, Words, batches, payload
 from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode import decode_batch
@@ -225,10 +225,14 @@ def history(operations: int, engines: int) -> None:
     for name, pauses in (("ingest of a batch", filled.ingest), ("passing of time", filled.passing)):
         values = np.array(pauses.processor)
         print(f"  {name:>24} {percentiles(values, 50, 99, 99.9, 100)}  {max(pauses.wall):15.3f} {values.size:10,}")
-    found = timed(filled)
-    print("\nQuestions in ms, processor               median       p99     p99.9       max      calls")
-    for name, values in found.items():
-        print(f"  {name:>34} {percentiles(values, 50, 99, 99.9, 100)} {values.size:10,}")
+    tables = {
+        "while the fleet publishes, 2 s after the lookup": columns_of(filled.live),
+        "at the end, in no order": timed(filled),
+    }
+    for title, found in tables.items():
+        print(f"\nQuestions {title}, in ms, processor\n{'':>36}   median       p99     p99.9       max      calls")
+        for name, values in found.items():
+            print(f"  {name:>34} {percentiles(values, 50, 99, 99.9, 100)} {values.size:10,}")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -31,8 +32,11 @@ EXPIRE_SECONDS = 0.25
 
 OPERATIONS_A_BATCH = 128
 
-LOOKUPS = 4000
+LOOKUPS = 12_000
 """Lookups to ask about, drawn out of all that is published."""
+
+HELD_NANOS = 2 * NANOS
+"""After a lookup its verdict is asked for: so long a request is held."""
 
 LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
 """A chain is held, or lost, as far as its blocks are in these states."""
@@ -79,6 +83,9 @@ class History:
         self.ingest = Pauses()
         self.passing = Pauses()
         self.asked: list[Asked] = []
+        self.live: dict[str, list[float]] = {}
+        """Milliseconds of each question that was asked while the fleet published, once the window was full."""
+        self._due: deque[Asked] = deque()
         self.taken = 0
         step = round(seconds * NANOS * OPERATIONS_A_BATCH / operations)
         # A cache holds what a fiftieth of the window stores, so most of a window's blocks were evicted.
@@ -108,9 +115,17 @@ class History:
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
             self.passing.take(lambda: self.ledger.expire(now))
+        self._ask(message.unix_nanos)
         prompt = message.prompt
         if prompt is not None:
             self.asked.append(Asked(stream, tuple(prompt.keys[: 1 + 200]), prompt.parent, message.unix_nanos))
+            self._due.append(self.asked[-1])
+
+    def _ask(self, unix_nanos: int) -> None:
+        """Ask for the verdicts that are due, as a service does between batches."""
+        while self._due and self._due[0].unix_nanos + HELD_NANOS < unix_nanos:
+            took = self.live if self.taken > self.operations else {}
+            ask_all(self.ledger, self._due.popleft(), took)
 
     @property
     def retained(self) -> int:
@@ -238,6 +253,16 @@ class Questions:
         self._ask("reconverges, 201 blocks", lambda: self.ledger.reconverges(stream, keys, position, among=among))
 
 
+WHOLE = "all of a verdict's"
+
+
+def ask_all(ledger: Ledger, asked: Asked, took: dict[str, list[float]]) -> None:
+    """Ask all of a verdict's questions, and note what each took, and all together."""
+    begin = time.thread_time()
+    Questions(ledger, asked, took).all()
+    took.setdefault(WHOLE, []).append((time.thread_time() - begin) * 1e3)
+
+
 def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
     """The fleet's answers in one call each."""
     return {
@@ -249,13 +274,15 @@ def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], obje
 def timed(history: History) -> dict[str, Column]:
     """Milliseconds that each question took, one entry a call, and all of a verdict's together, one a lookup."""
     found: dict[str, list[float]] = {}
-    whole: list[float] = []
     for asked in history.inside():
-        begin = time.thread_time()
-        Questions(history.ledger, asked, found).all()
-        whole.append((time.thread_time() - begin) * 1e3)
+        ask_all(history.ledger, asked, found)
         for name, ask in fleet_questions(history.ledger, asked).items():
             begin = time.thread_time()
             ask()
             found.setdefault(name, []).append((time.thread_time() - begin) * 1e3)
-    return {name: np.array(values) for name, values in {**found, "all of a verdict's": whole}.items()}
+    return columns_of(found)
+
+
+def columns_of(took: dict[str, list[float]]) -> dict[str, Column]:
+    """The same as columns, that of all questions together last."""
+    return {name: np.array(took[name]) for name in sorted(took, key=WHOLE.__eq__)}
