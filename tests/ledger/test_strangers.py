@@ -174,6 +174,17 @@ def test_blocks_of_lower_tiers_and_of_the_base_are_known_too() -> None:
     assert [record.is_stranger(key, around) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
 
 
+def test_what_was_gone_when_the_window_began_is_forgotten() -> None:
+    around = Lookback(SECOND * 3, AROUND.earliest, AROUND.latest)
+    record = record_of(batch(stored([TWELVE]), seconds=1), batch(removed(TWELVE), seconds=2))
+    assert not record.is_stranger(TWELVE, Lookback(0, 0, SECOND))
+    record.settle()
+    record.history.segments[0].due = True
+    run_upkeep(record, 100)
+    record.apply(batch(stored([TEN]), seconds=9))
+    assert record.is_stranger(TWELVE, around)
+
+
 def test_clocks_that_differ_move_the_bounds_of_the_lookup() -> None:
     ledger = Ledger(digester=DIGESTER)
     for stream, times in ((ME, (2,)), (OTHER, (2, 8))):

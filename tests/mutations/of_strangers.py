@@ -93,8 +93,11 @@ STRANGERS = (
          "for _, batch in pending[self._noted :]:",
          "for _, batch in pending[self._noted :] if not self._noted else ():"),
         ("named-pending", "what is not laid out yet",
-         "return key in self._pending",
+         "return bool(pending) and self._note(pending).may_hold(key)",
          "return False"),
+        ("named-forgotten", "what is laid out is not pending any more",
+         "            self._pending.clear()\n",
+         ""),
     ),
     *guards(
         "ledger/fleet.py",

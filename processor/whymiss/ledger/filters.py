@@ -141,11 +141,7 @@ class Filter:
             part.fill(0)
             yield part.size
         for some in parts_of(values):
-            where = some >> np.uint64(_HALF)
-            where *= np.uint64(words.size)
-            where >>= np.uint64(_HALF)
-            # Signed it is taken as it is: unsigned it would be copied to be an index.
-            np.bitwise_or.at(words, where.view(np.int64), marks_of(some, density.marks))
+            _mark(words, some, density)
             yield some.size * MARKING
         return cls(words, density.marks)
 
@@ -175,6 +171,39 @@ class Filter:
         marks = probe.marks(self._marks)
         found: Integers = ((self._words.take(probe.words(self._words.size)) & marks) == marks).nonzero()[0]
         return found
+
+
+class OpenFilter:
+    """Of numbers that are added as they come. More than were expected let more others pass wrongly."""
+
+    __slots__ = ("_density", "_view", "_words")
+
+    def __init__(self, count: int, density: Density = FOR_KEYS) -> None:
+        self._words = np.zeros(_words(count, density), WORD)
+        self._view = self._words.data
+        self._density = density
+
+    def add(self, values: Keys) -> None:
+        """Let some numbers pass."""
+        _mark(self._words, values, self._density)
+
+    def may_hold(self, value: int) -> bool:
+        """Whether a number may have been added."""
+        mask = mask_of(value, self._density.marks)
+        word: int = self._view[((value >> _HALF) * len(self._view)) >> _HALF]
+        return word & mask == mask
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._words.fill(0)
+
+
+def _mark(words: Keys, values: Keys, density: Density) -> None:
+    where = values >> np.uint64(_HALF)
+    where *= np.uint64(words.size)
+    where >>= np.uint64(_HALF)
+    # Signed it is taken as it is: unsigned it would be copied to be an index.
+    np.bitwise_or.at(words, where.view(np.int64), marks_of(values, density.marks))
 
 
 def bytes_of(count: int, density: Density) -> int:

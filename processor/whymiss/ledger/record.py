@@ -57,7 +57,7 @@ class StreamRecord:
         """Whether a batch that is not laid out yet has a reset in it."""
         self._news = False
         """Whether one of them says something new of the groups."""
-        self._named = Named(self.history)
+        self._named = Named(self.history, PENDING_ROWS)
         self._kin = Kinship(self.history, self.intake.links)
         self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
         if not from_birth:

@@ -1,7 +1,7 @@
 """Blocks that a stream surely never heard of, told at a glance.
 
 A verdict asks the record of every worker, and in a large fleet nearly none of them ever named the block. To tell that,
-nothing is laid out, and no record is asked twice: a look at each filter is enough, and a set of what is not laid out yet.
+nothing is laid out, and no record is asked twice: a look at each filter is enough, and at one of what is not laid out yet.
 """
 
 from __future__ import annotations
@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .events import Cleared, KvBatch
-from .filters import FOR_KEYS, mask_of
+from .filters import FOR_KEYS, OpenFilter, mask_of
 from .history import History
 
 _HALF = 32
 
 
 class Named:
-    """The blocks that one stream's events name, in any group and tier, whatever became of them."""
+    """The blocks that one stream's events name, in any group and tier, whatever became of them.
 
-    def __init__(self, history: History) -> None:
+    ``pending_rows`` is about how many operations are not laid out at most.
+    """
+
+    def __init__(self, history: History, pending_rows: int) -> None:
         self._history = history
+        self._pending_rows = pending_rows
         self._version = -1
         self._filters: list[tuple[memoryview, int]] = []
-        self._pending: set[int] = set()
+        self._pending: OpenFilter | None = None
         self._noted = 0
 
     def may_hold(self, key: int, pending: Sequence[tuple[int, KvBatch]]) -> bool:
@@ -35,14 +39,22 @@ class Named:
         for words, size in self._filters:
             if words[(high * size) >> _HALF] & mask == mask:
                 return True
+        return bool(pending) and self._note(pending).may_hold(key)
+
+    def _note(self, pending: Sequence[tuple[int, KvBatch]]) -> OpenFilter:
+        """The filter of what is not laid out, with what came since it was asked last."""
+        if self._pending is None:
+            self._pending = OpenFilter(self._pending_rows)
         for _, batch in pending[self._noted :]:
             for event in batch.events:
                 if not isinstance(event, Cleared):
-                    self._pending.update(event.keys.tolist())
+                    self._pending.add(event.keys)
         self._noted = len(pending)
-        return key in self._pending
+        return self._pending
 
     def forget_pending(self) -> None:
         """They are in the history now."""
-        self._pending.clear()
-        self._noted = 0
+        if self._noted:
+            assert self._pending is not None, "it was made to note something"
+            self._pending.clear()
+            self._noted = 0
