@@ -176,11 +176,11 @@ class Filter:
 class OpenFilter:
     """Of numbers that are added as they come. More than were expected let more others pass wrongly."""
 
-    __slots__ = ("_density", "_view", "_words")
+    __slots__ = ("_density", "_filter", "_words")
 
     def __init__(self, count: int, density: Density = FOR_KEYS) -> None:
         self._words = np.zeros(_words(count, density), WORD)
-        self._view = self._words.data
+        self._filter = Filter(self._words, density.marks)
         self._density = density
 
     def add(self, values: Keys) -> None:
@@ -189,9 +189,7 @@ class OpenFilter:
 
     def may_hold(self, value: int) -> bool:
         """Whether a number may have been added."""
-        mask = mask_of(value, self._density.marks)
-        word: int = self._view[((value >> _HALF) * len(self._view)) >> _HALF]
-        return word & mask == mask
+        return self._filter.may_hold(value)
 
     def clear(self) -> None:
         """Forget all of them."""
