@@ -116,7 +116,7 @@ SEGMENTS = guards(
     "ledger/segments.py",
     _SINGLE_TESTS,
     ("one-reported", "a re-announcement is no copy of one block, and changes nothing",
-     'if not (chains.reports and int(chains.pieces["flags"][piece]) & REPORTED):',
+     "if not (chains.reports and chains.entry(piece).flags & REPORTED):",
      "if True:"),
     ("many-reported", "a re-announcement is no copy of many blocks",
      "reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)",

@@ -115,16 +115,15 @@ class Links:
 def link_of(chains: Chains, row: int) -> Link:
     """The link of a placed row."""
     piece = chains.piece_at(row)
-    entry = chains.pieces[piece]
-    flags = int(entry["flags"])
-    assert flags & PLACED, "only a placed block has a link"
-    assert chains.prefix is not None or not flags & HAS_PREFIX, "a prefix digest has its column"
+    entry = chains.entry(piece)
+    assert entry.flags & PLACED, "only a placed block has a link"
+    assert chains.prefix is not None or not entry.flags & HAS_PREFIX, "a prefix digest has its column"
     return Link(
-        int(entry["depth"]) + row - int(chains.first[piece]),
-        int(chains.prefix[row]) if chains.prefix is not None and flags & HAS_PREFIX else None,
-        int(entry["extras"]) if flags & HAS_EXTRAS else None,
-        int(entry["last"]),
-        int(entry["kinds"]),
+        entry.depth + row - int(chains.first[piece]),
+        int(chains.prefix[row]) if chains.prefix is not None and entry.flags & HAS_PREFIX else None,
+        entry.extras if entry.flags & HAS_EXTRAS else None,
+        entry.last,
+        entry.kinds,
     )
 
 

@@ -220,7 +220,7 @@ class Segment:
                 yield value + self.begin, stores
                 continue
             piece = chains.piece_at(value)
-            if not (chains.reports and int(chains.pieces["flags"][piece]) & REPORTED):
+            if not (chains.reports and chains.entry(piece).flags & REPORTED):
                 yield int(chains.ordinals[piece]), True
 
     def counted(self, run: Run, owners: Integers, rows: Integers, last: int) -> Counted:

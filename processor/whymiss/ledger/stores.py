@@ -56,16 +56,15 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_Told]:
     rows = chains.first[begin:end].tolist()
     rows.append(chains.end_of(end - 1))
     for piece, after in zip(begun, [*begun[1:], end], strict=True):
-        entry = chains.pieces[piece]
-        depth, marks, ordinal = int(entry["depth"]), int(entry["flags"]), int(chains.ordinals[piece])
-        if depth != UNLISTED:
+        entry, ordinal = chains.entry(piece), int(chains.ordinals[piece])
+        if entry.depth != UNLISTED:
             yield _Told(
                 tuple(chains.keys[rows[piece - begin] : rows[after - begin]].tolist()),
-                depth if marks & PLACED else None,
-                int(entry["parent"]) if marks & HAS_PARENT else None,
+                entry.depth if entry.flags & PLACED else None,
+                entry.parent if entry.flags & HAS_PARENT else None,
                 ordinal,
-                ordinal - int(entry["back"]),
-                bool(marks & REPORTED),
+                ordinal - entry.back,
+                bool(entry.flags & REPORTED),
             )
 
 
@@ -78,6 +77,6 @@ def _tail(history: History, one: _Told) -> int | None:
         ordinal = int(part.chains.ordinals[piece])
         if ordinal >= one.ordinal:
             continue
-        if int(part.chains.pieces["flags"][piece]) & TAIL and row + 1 == part.chains.end_of(piece):
+        if part.chains.entry(piece).flags & TAIL and row + 1 == part.chains.end_of(piece):
             return history.nanos_at(ordinal)
     return None
