@@ -285,4 +285,4 @@ def timed(history: History) -> dict[str, Column]:
 
 def columns_of(took: dict[str, list[float]]) -> dict[str, Column]:
     """The same as columns, that of all questions together last."""
-    return {name: np.array(took[name]) for name in sorted(took, key=WHOLE.__eq__)}
+    return {name: np.array(took[name]) for name in sorted(took, key=lambda name: name == WHOLE)}

@@ -24,7 +24,7 @@ GENTLY_FROM = 7 / 8
 """Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
 
 CROWDED = 48
-"""Segments of a stream from which its upkeep is hurried; a few for each size, and one for each million operations, are no crowd."""
+"""Segments of a stream from which its upkeep is hurried; a few for each level, and one for each two million operations, are no crowd."""
 
 PORTIONS = 3
 """Portions of upkeep that are done when a stream has a new segment, or when time passes."""
