@@ -6,21 +6,18 @@ from array import array
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import UNSET, Raw
 
 from ..errors import BadInput
 from .digests import BLOCK_TOKENS_MAX, Digester, append_tokens
-from .events import Cleared, Event, ExtraKey, Keys, KvBatch, Removed, Stored
+from .events import Cleared, Event, ExtraKey, Keys, KvBatch
 from .extras import ExtrasReader, has_none
 from .keys import append_keys, array_header, key_of
 from .media import place_of
 from .removals import Run
 from .shapes import (
     NIL,
-    NOTHING,
     Found,
     Lost,
     Shape,
@@ -30,6 +27,7 @@ from .shapes import (
     WireStored,
     WireStoredUnread,
 )
+from .slots import RemovedSlot, StoredSlot, removed_of, same_place, stored_of
 
 _GROUPS = range(1 << 16)
 _BIG_ENDIAN, _NATIVE = np.dtype(">u8"), np.dtype(np.uint64)
@@ -37,31 +35,6 @@ _NO_EVENTS = np.zeros(0, np.int64)
 
 Witness: TypeAlias = Callable[[Keys, int, Keys], None]
 """Sees the tokens of the blocks of one store, how many a block has, and the digests of the blocks."""
-
-
-class _StoredSlot(msgspec.Struct, gc=False):
-    """A stored event and where its keys and digests stand in the columns."""
-
-    index: int
-    wire: WireStored | WireStoredUnread
-    parent: int | None
-    first: int
-    end: int
-    extras: list[tuple[ExtraKey, ...]] | None
-    described: bool
-    sparse: bool
-    token_row: int
-    """Numbers a block in the token column, negative in the one that was read beforehand; 0 where there is none to digest."""
-    own_first: int
-
-
-class _RemovedSlot(msgspec.Struct, gc=False):
-    """A run of removals that differ in their keys only."""
-
-    wire: WireRemoved
-    first: int
-    end: int
-    at_first: int
 
 
 class Columns:
@@ -82,7 +55,7 @@ class Columns:
         self._digester = digester
         self._digests_tokens = tokens
         self._extras: ExtrasReader | None = None
-        self._slots: list[_StoredSlot | _RemovedSlot | Cleared] = []
+        self._slots: list[StoredSlot | RemovedSlot | Cleared] = []
         self._keys = bytearray()
         self._at = array("Q")
         self._tokens: dict[int, array[int]] = {}
@@ -120,7 +93,7 @@ class Columns:
         self._keys += run.keys[8:]
         self._at.frombytes(np.arange(run.index + 1, run.index + 1 + others, dtype=np.uint64).tobytes())
         last = self._slots[-1]
-        assert isinstance(last, _RemovedSlot), "a removal has just been taken"
+        assert isinstance(last, RemovedSlot), "a removal has just been taken"
         last.end += others
 
     def _store(
@@ -163,7 +136,7 @@ class Columns:
         # A placeholder writes 0 where others write nil.
         parent = parent if size or parent else None
         self._slots.append(
-            _StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
+            StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
         )
 
     def _read_extras(self, wire: WireStored | WireStoredUnread, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
@@ -192,10 +165,10 @@ class Columns:
             return
         at = self._at
         last = self._slots[-1] if self._slots else None
-        if isinstance(last, _RemovedSlot) and _same_place(last.wire, wire):
+        if isinstance(last, RemovedSlot) and same_place(last.wire, wire):
             last.end = first + count
         else:
-            self._slots.append(_RemovedSlot(wire, first, first + count, len(at)))
+            self._slots.append(RemovedSlot(wire, first, first + count, len(at)))
         if count == 1:
             at.append(index)
         else:
@@ -224,10 +197,10 @@ class Columns:
             self._show(self._witness, columns, digests)
         events: list[Event] = []
         for slot in self._slots:
-            if type(slot) is _StoredSlot:
-                events.append(_stored(slot, keys, digests))
-            elif type(slot) is _RemovedSlot:
-                events.append(_removed(slot, keys, at))
+            if type(slot) is StoredSlot:
+                events.append(stored_of(slot, keys, digests))
+            elif type(slot) is RemovedSlot:
+                events.append(removed_of(slot, keys, at))
             else:
                 assert type(slot) is Cleared, "no other slot is made"
                 events.append(slot)
@@ -246,7 +219,7 @@ class Columns:
 
     def _show(self, witness: Witness, columns: dict[int, Keys], digests: dict[int, Keys]) -> None:
         for slot in self._slots:
-            if isinstance(slot, _StoredSlot) and slot.token_row:
+            if isinstance(slot, StoredSlot) and slot.token_row:
                 row, first = abs(slot.token_row), slot.own_first
                 last = first + slot.end - slot.first
                 tokens = columns[slot.token_row][first * row : last * row]
@@ -259,49 +232,3 @@ def _counted(tokens: list[int] | Raw | None) -> tuple[int, list[int] | None]:
         return len(tokens), tokens
     encoded = NIL if tokens is None else bytes(tokens)
     return (0 if encoded == NIL else array_header(encoded)[0]), None
-
-
-def _same_place(one: WireRemoved, other: WireRemoved) -> bool:
-    return (
-        one.medium == other.medium
-        and one.group_idx == other.group_idx
-        and one.locality == other.locality
-        and one.ownership == other.ownership
-    )
-
-
-# By position: naming eighteen arguments takes longer than all else that an event of one block needs.
-def _stored(slot: _StoredSlot, keys: Keys, digests: dict[int, Keys]) -> Stored:
-    wire, first, end = slot.wire, slot.first, slot.end
-    own = None
-    if slot.token_row:
-        own = digests[slot.token_row][slot.own_first : slot.own_first + end - first]
-    tier, medium, remote = place_of(wire.medium, wire.locality)
-    size = wire.block_size or 0
-    return Stored(
-        slot.index,
-        keys[first:end],
-        slot.parent,
-        size,
-        own,
-        tier,
-        medium,
-        wire.group_idx or 0,
-        wire.kv_cache_spec_kind or "",
-        wire.kv_cache_spec_sliding_window,
-        wire.lora_name or None,
-        slot.extras,
-        slot.described,
-        slot.sparse,
-        wire.session_id is not NOTHING and bytes(wire.session_id) != NIL,
-        size == 0,
-        remote,
-        wire.ownership,
-    )
-
-
-def _removed(slot: _RemovedSlot, keys: Keys, at: npt.NDArray[np.int64]) -> Removed:
-    wire, first, end = slot.wire, slot.first, slot.end
-    tier, medium, remote = place_of(wire.medium, wire.locality)
-    at = at[slot.at_first : slot.at_first + end - first]
-    return Removed(keys[first:end], at, tier, medium, wire.group_idx, remote, wire.ownership)

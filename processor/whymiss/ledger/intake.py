@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import DENSE_KINDS, Removal, Tier
+from ..model import Removal, Tier
+from .admissions import Admissions
 from .barriers import Barrier
 from .chains import (
     CONTINUES,
@@ -37,6 +38,7 @@ from .groups import Groups
 from .history import History, no_chains
 from .links import ROOT, Link, Links, stretches
 from .prefixes import Prefixes
+from .reports import Reports
 from .segments import Place, Run, Segment, run_of
 
 _PIECE = Struct("=QQQiIHHB")
@@ -81,31 +83,21 @@ class Intake:
 
     def take(self, base: int, batch: KvBatch) -> None:
         """Lay out a batch whose first event has ordinal ``base``."""
-        run_start = -1
-        admission: tuple[int, int | None] | None = None
+        admissions = Admissions()
         reports: Reports | None = None
         for event in batch.events:
             if type(event) is Stored:
                 ordinal = base + event.index
-                # Removals that a request causes precede its stores in the batch (vLLM's block pool), so a
-                # run of removals before a store belongs to that store.
-                position = ordinal if run_start < 0 else run_start
-                run_start = -1
-                # The groups of a hybrid model store side by side for one request.
-                if admission is not None and admission[1] == event.parent:
-                    position = admission[0]
-                admission = (position, event.parent)
+                position = admissions.store(ordinal, event.parent)
                 if reports is None and event.session and event.parent is None:
-                    reports = Reports(batch, self)
+                    reports = Reports(batch, self.resident)
                 self._store(event, ordinal, position, reports)
             elif type(event) is Removed:
-                run_start = base + int(event.at[0]) if run_start < 0 else run_start
-                admission = None
+                admissions.remove(base + int(event.at[0]))
                 self._remove(event, base)
             else:
                 assert type(event) is Cleared, "no other event is known"
-                run_start = -1
-                admission = None
+                admissions.clear()
                 barrier = Barrier(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier)
                 self._history.barriers.add(barrier)
 
@@ -274,38 +266,3 @@ class Intake:
             return False
         self.cut(ordinal)
         return bool((self._history.lows(place, keys, ordinal) > 0).all())
-
-
-class Reports:
-    """Which of a batch's stores only repeat what is resident (vLLM's ``kv_cache_report_mode=full``).
-
-    Such a store comes with a session and from the root, and all of its blocks are resident already. A sparse
-    group repeats the dense group's list, naming blocks that it never stored: it goes with the dense one.
-    """
-
-    def __init__(self, batch: KvBatch, intake: Intake) -> None:
-        self._intake = intake
-        self._decided: dict[bytes, bool] = {}
-        self._dense = {
-            event.keys.tobytes(): event.group
-            for event in batch.events
-            if type(event) is Stored and _may_repeat(event) and event.tier is Tier.DEVICE and event.kind in DENSE_KINDS
-        }
-
-    def is_report(self, event: Stored, ordinal: int, *, dense: bool) -> bool:
-        """Whether a store is one. Ask in the order of events."""
-        if not _may_repeat(event) or event.tier is not Tier.DEVICE:
-            return False
-        listed = event.keys.tobytes()
-        if dense:
-            answer = self._intake.resident((event.tier, event.group), event.keys, ordinal)
-            self._decided[listed] = answer
-            return answer
-        if listed in self._decided:
-            return self._decided[listed]
-        group = self._dense.get(listed)
-        return group is not None and self._intake.resident((event.tier, group), event.keys, ordinal)
-
-
-def _may_repeat(event: Stored) -> bool:
-    return event.session and event.parent is None and event.keys.size > 0
