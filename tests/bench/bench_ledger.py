@@ -30,7 +30,7 @@ from tests.bench.ledger_history import Column, History, columns_of, timed
 from tests.bench.ledger_load import BLOCKS, FORMS, SHAPES, WITH_REMOVALS, Words, batches, payload
 from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.events import Removed, Stored
+from whymiss.ledger.events import Cleared
 from whymiss.ledger.fleet import Delivery, Ledger
 from whymiss.ledger.shapes import WireBatch
 from whymiss.model import StreamId
@@ -56,7 +56,7 @@ def operations_of(contents: Sequence[bytes]) -> int:
         event.keys.size
         for content in contents
         for event in decode_batch(content, peers.DIGESTER, tokens=False).events
-        if isinstance(event, (Stored, Removed))
+        if not isinstance(event, Cleared)
     )
 
 

@@ -14,9 +14,10 @@ import msgspec
 from cachetools import TTLCache
 
 from tests.bench.plain_ledger import PlainLedger
+from tests.ledger.batches import apart
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
-from whymiss.ledger.events import KvBatch, Removed, Stored
+from whymiss.ledger.events import KvBatch, Removed, Singles, Stored
 from whymiss.ledger.fleet import Delivery, Ledger
 from whymiss.model import StreamId
 
@@ -53,7 +54,7 @@ def agree(contents: Sequence[bytes]) -> int:
         batch = decode_batch(content, DIGESTER)
         ledger.accept(STREAM, seq, batch, LIVE)
         rival.apply(batch)
-        chains.extend(event.keys.tolist() for event in batch.events if isinstance(event, Stored))
+        chains.extend(event.keys.tolist() for event in apart(batch.events) if isinstance(event, Stored))
     compared = 0
     for position in range(0, rival.end + 1, max(1, rival.end // 16)):
         for chain in chains[:: max(1, len(chains) // 64)]:
@@ -77,7 +78,10 @@ def ttl_entries() -> Keep:
 
     def keep(batch: KvBatch) -> None:
         for event in batch.events:
-            if isinstance(event, (Stored, Removed)):
+            if isinstance(event, Singles):
+                for key, parent in zip(event.keys.tolist(), event.parents, strict=True):
+                    entries[key] = parent is not None, batch.unix_nanos
+            elif isinstance(event, (Stored, Removed)):
                 entry = isinstance(event, Stored), batch.unix_nanos
                 for key in event.keys.tolist():
                     entries[key] = entry

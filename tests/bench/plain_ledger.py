@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.ledger.batches import apart
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import ExtraKey, KvBatch, Removed, Stored
 from whymiss.model import Residency
@@ -43,7 +44,7 @@ class PlainLedger:
 
     def apply(self, batch: KvBatch) -> None:
         """Take one batch."""
-        for event in batch.events:
+        for event in apart(batch.events):
             if isinstance(event, Stored):
                 self._store(event, self.end + event.index)
             elif isinstance(event, Removed):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
-from whymiss.ledger.events import Cleared, KvBatch, Removed, Stored
+from whymiss.ledger.events import Cleared, Event, KvBatch, Removed, Singles, Stored
 
 DIGESTER = Digester(b"a key of 16 byte")
 
@@ -47,7 +47,7 @@ def payload(*events: object, ts: object = 1.0, rank: object = 0) -> bytes:
 def plain(batch: KvBatch) -> Plain:
     """One row an event on the wire, in order, made of numbers and strings."""
     rows: Plain = []
-    for event in batch.events:
+    for event in apart(batch.events):
         if isinstance(event, Stored):
             rows.append(plain_stored(event))
         elif isinstance(event, Removed):
@@ -58,6 +58,15 @@ def plain(batch: KvBatch) -> Plain:
             assert isinstance(event, Cleared)
             rows.append(("cleared", event.index, event.tier))
     return rows
+
+
+def apart(events: Iterable[Event]) -> Iterator[Stored | Removed | Cleared]:
+    """Events, with those that were gathered one after the other."""
+    for event in events:
+        if isinstance(event, Singles):
+            yield from event.expanded()
+        else:
+            yield event
 
 
 def plain_stored(event: Stored) -> tuple[object, ...]:

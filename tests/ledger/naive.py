@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tests.ledger.batches import apart
 from whymiss.ledger.events import KvBatch, Removed, Stored
 from whymiss.model import Block, Coverage, Fact, GroupSpec, Hole, Removal, Residency, Store, Tier
 
@@ -70,7 +71,8 @@ class NaiveRecord:
         run_start: int | None = None
         admission: tuple[int, int | None] | None = None
         decided: dict[tuple[int, ...], bool] = {}
-        for index, event in enumerate(batch.events):
+        events = list(apart(batch.events))
+        for index, event in enumerate(events):
             if isinstance(event, Removed):
                 run_start = base + int(event.at[0]) if run_start is None else run_start
                 admission = None
@@ -81,7 +83,7 @@ class NaiveRecord:
                 if admission is not None and admission[1] == event.parent:
                     position = admission[0]
                 admission = (position, event.parent)
-                self.store(event, base + event.index, nanos, position, batch.events[index + 1 :], decided)
+                self.store(event, base + event.index, nanos, position, events[index + 1 :], decided)
             else:
                 run_start = admission = None
                 self.barriers.append(Barrier(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier))

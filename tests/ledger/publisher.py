@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from hypothesis import strategies as st
 
-from whymiss.ledger.events import Cleared, Event, ExtraKey, KvBatch, Removed, Stored
+from whymiss.ledger.events import Cleared, Event, ExtraKey, KvBatch, Removed, Singles, Stored
 from whymiss.model import SECOND, Tier
 
 SALTS: dict[int, tuple[ExtraKey, ...]] = {0: (), 1: (("cache_salt", 71),), 2: (("lora", 72),)}
@@ -83,12 +84,57 @@ def removed(draw: st.DrawFn, index: int) -> Removed:
     )
 
 
+grown = st.builds(
+    lambda above, last, salt: Prompt((*above, last), salt),
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.integers(0, 1),
+    st.sampled_from([0, 0, 1]),
+)
+"""Prompts whose last block continues another one and has no extra keys."""
+
+
+@st.composite
+def singles(draw: st.DrawFn, index: int) -> Singles:
+    """What running requests store, a block each, and what leaves for it."""
+    kind, group = draw(st.sampled_from([GROUPS[0]] * 5 + [GROUPS[1]]))
+    tier = draw(st.sampled_from([Tier.DEVICE] * 6 + [Tier.HOST]))
+    some = st.lists(st.booleans(), max_size=3)
+    stores = [*draw(some), True, *draw(some)]
+    blocks = [draw(grown) for _ in stores]
+    ends = [len(prompt.tokens) - 1 for prompt in blocks]
+    keys = np.array([prompt.key(end) for prompt, end in zip(blocks, ends, strict=True)], np.uint64)
+    above = [prompt.key(end - 1) for prompt, end in zip(blocks, ends, strict=True)]
+    parents = [parent if one else None for parent, one in zip(above, stores, strict=True)]
+    told = zip(blocks, ends, stores, strict=True)
+    own = np.array([prompt.own(end) for prompt, end, one in told if one], np.uint64)
+    # Between them may be events of a type that is not known.
+    at = [index + step for step in accumulate(draw(st.sampled_from([1, 1, 1, 2])) for _ in stores)]
+    row = stores.index(True)
+    first = Stored(
+        index=at[row],
+        keys=keys[row : row + 1],
+        parent=parents[row],
+        block_size=16,
+        own=own[:1],
+        tier=tier,
+        medium=tier.value,
+        group=group,
+        kind=kind,
+        described=True,
+    )
+    return Singles(first, keys, at, parents, own)
+
+
 @st.composite
 def batches(draw: st.DrawFn, number: int) -> KvBatch:
     events: list[Event] = []
     index = 0
-    for kind in draw(st.lists(st.sampled_from("sssssrrrrc"), max_size=6)):
-        if kind == "s":
+    for kind in draw(st.lists(st.sampled_from("sssssrrrrdc"), max_size=6)):
+        if kind == "d":
+            gathered = draw(singles(index))
+            events.append(gathered)
+            index = gathered.at[-1] + 1
+        elif kind == "s":
             events.append(draw(stored(index)))
             index += 1
         elif kind == "r":
@@ -114,7 +160,7 @@ def keys_of(events: Sequence[KvBatch]) -> list[int]:
         key: None
         for batch in events
         for event in batch.events
-        if isinstance(event, (Stored, Removed))
+        if not isinstance(event, Cleared)
         for key in event.keys.tolist()
     }
     return [*keys, 12345]

@@ -124,6 +124,12 @@ def test_a_lookup_came_before_the_removals_that_made_room_for_its_stores(between
     assert [store.position for store in one.stores_between(0, 10) if store.keys == (A,)] == [position]
 
 
+@pytest.mark.parametrize("between", [CLEARED, removed(D)])
+def test_what_comes_between_two_stores_under_one_block_parts_their_lookups(between: Fields) -> None:
+    one = told(said(10, chain([A]), chain([B], A), between, chain([C], A)))
+    assert [store.position for store in one.stores_between(0, 10)] == [0, 1, 2 if between != CLEARED else 3]
+
+
 def test_only_the_last_block_of_a_store_is_a_tail_to_be_continued() -> None:
     one = told(said(10, chain([A, B])), said(20, chain([C], A)), said(30, chain([D], B)))
     assert [store.parent_tail_unix_nanos for store in one.stores_between(0, 30)] == [None, None, 10]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.ledger.batches import apart
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import Event, KvBatch, Removed, Stored
@@ -29,7 +30,7 @@ def reseeded(batch: KvBatch) -> KvBatch:
             return msgspec.structs.replace(one, keys=one.keys ^ SEED, parent=parent)
         return msgspec.structs.replace(one, keys=one.keys ^ SEED) if isinstance(one, Removed) else one
 
-    return msgspec.structs.replace(batch, events=[renamed(one) for one in batch.events])
+    return msgspec.structs.replace(batch, events=[renamed(one) for one in apart(batch.events)])
 
 
 def one_by_one(ledger: Ledger, chain: Sequence[int], position: int) -> int:

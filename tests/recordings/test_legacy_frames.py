@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.ledger.batches import apart
 from tests.recordings.plays import CAPTURES, folder
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
@@ -45,7 +46,8 @@ def ledger_of(events: list[KvBatch]) -> Ledger:
 
 def without_sessions(batch: KvBatch) -> KvBatch:
     events = [
-        msgspec.structs.replace(event, session=False) if isinstance(event, Stored) else event for event in batch.events
+        msgspec.structs.replace(event, session=False) if isinstance(event, Stored) else event
+        for event in apart(batch.events)
     ]
     return msgspec.structs.replace(batch, events=events)
 
@@ -54,7 +56,7 @@ def stored_keys(events: list[KvBatch]) -> list[int]:
     keys = {
         key: None
         for batch in events
-        for event in batch.events
+        for event in apart(batch.events)
         if isinstance(event, Stored)
         for key in event.keys.tolist()
     }

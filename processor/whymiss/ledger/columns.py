@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ from .shapes import (
     WireStored,
     WireStoredUnread,
 )
+from .singles import SinglesSlot, begun_by, removal_that_joins, store_that_joins
 from .slots import RemovedSlot, StoredSlot, removed_of, same_place, stored_of
 
 _GROUPS = range(1 << 16)
@@ -55,7 +56,7 @@ class Columns:
         self._digester = digester
         self._digests_tokens = tokens
         self._extras: ExtrasReader | None = None
-        self._slots: list[StoredSlot | RemovedSlot | Cleared] = []
+        self._slots: list[StoredSlot | RemovedSlot | SinglesSlot | Cleared] = []
         self._keys = bytearray()
         self._at = array("Q")
         self._tokens: dict[int, array[int]] = {}
@@ -88,7 +89,7 @@ class Columns:
 
     def add_run(self, run: Run) -> None:
         """Take a run of removals. Raises ``BadInput``, and is as before, where they cannot be read."""
-        self._remove(run.index, run.first)
+        self._remove(run.index, run.first, alone=True)
         others = run.count - 1
         self._keys += run.keys[8:]
         self._at.frombytes(np.arange(run.index + 1, run.index + 1 + others, dtype=np.uint64).tobytes())
@@ -108,8 +109,10 @@ class Columns:
         size = wire.block_size or 0
         if size < 0 or (wire.group_idx or 0) not in _GROUPS:
             raise BadInput("a block size or a group index is out of range")
-        parent = None if wire.parent_block_hash is None else key_of(wire.parent_block_hash)
         count, tokens = counted
+        if token_width == 1 and count == size and self._joined(index, wire, tokens):
+            return
+        parent = None if wire.parent_block_hash is None else key_of(wire.parent_block_hash)
         first = len(self._keys) >> 3
         blocks = append_keys(bytes(wire.block_hashes), self._keys)
         row = size * token_width
@@ -139,6 +142,30 @@ class Columns:
             StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
         )
 
+    def _joined(self, index: int, wire: WireStored | WireStoredUnread, tokens: list[int] | range | None) -> bool:
+        """Take a store of one block with the events of one block before it, if it is like them."""
+        slot = begun_by(self._slots[-1]) if self._slots else None
+        found = None if slot is None else store_that_joins(slot, wire)
+        if slot is None or found is None:
+            return False
+        row = slot.first.token_row
+        if row > 0:
+            if type(tokens) is not list:
+                return False
+            append_tokens(tokens, self._tokens[row])
+        elif row:
+            if type(tokens) is not range or tokens.start != -row * (slot.first.own_first + slot.stored):
+                return False
+        elif self._digests_tokens:
+            return False
+        self._slots[-1] = slot
+        key, parent = found
+        self._keys += key
+        slot.at.append(index)
+        slot.parents.append(parent)
+        slot.stored += 1
+        return True
+
     def _read_extras(self, wire: WireStored | WireStoredUnread, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
         if self._extras is None:
             self._extras = ExtrasReader(self._digester)
@@ -156,9 +183,17 @@ class Columns:
             column.frombytes(self._read[tokens.start : tokens.stop].tobytes())
         return first
 
-    def _remove(self, index: int, wire: WireRemoved) -> None:
+    def _remove(self, index: int, wire: WireRemoved, *, alone: bool = False) -> None:
         if (wire.group_idx or 0) not in _GROUPS:
             raise BadInput("a group index is out of range")
+        slot = begun_by(self._slots[-1]) if self._slots and not alone else None
+        key = None if slot is None else removal_that_joins(slot, wire)
+        if slot is not None and key is not None:
+            self._slots[-1] = slot
+            self._keys += key
+            slot.at.append(index)
+            slot.parents.append(None)
+            return
         first = len(self._keys) >> 3
         count = append_keys(bytes(wire.block_hashes), self._keys)
         if not count:
@@ -199,6 +234,8 @@ class Columns:
         for slot in self._slots:
             if type(slot) is StoredSlot:
                 events.append(stored_of(slot, keys, digests))
+            elif type(slot) is SinglesSlot:
+                events.append(slot.made(keys, digests))
             elif type(slot) is RemovedSlot:
                 events.append(removed_of(slot, keys, at))
             else:
@@ -218,12 +255,18 @@ class Columns:
         )
 
     def _show(self, witness: Witness, columns: dict[int, Keys], digests: dict[int, Keys]) -> None:
+        for row, first, last in self._stores_with_tokens():
+            size = abs(row)
+            witness(columns[row][first * size : last * size], size, digests[row][first:last])
+
+    def _stores_with_tokens(self) -> Iterator[tuple[int, int, int]]:
+        """Each store's row in the token column, and where its blocks begin and end there."""
         for slot in self._slots:
-            if isinstance(slot, StoredSlot) and slot.token_row:
-                row, first = abs(slot.token_row), slot.own_first
-                last = first + slot.end - slot.first
-                tokens = columns[slot.token_row][first * row : last * row]
-                witness(tokens, row, digests[slot.token_row][first:last])
+            if type(slot) is StoredSlot and slot.token_row:
+                yield slot.token_row, slot.own_first, slot.own_first + slot.end - slot.first
+            elif type(slot) is SinglesSlot and slot.first.token_row:
+                for own in range(slot.first.own_first, slot.first.own_first + slot.stored):
+                    yield slot.first.token_row, own, own + 1
 
 
 def _counted(tokens: list[int] | Raw | None) -> tuple[int, list[int] | None]:

@@ -22,6 +22,7 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import BadInput
 from .events import ExtraKey, Keys
@@ -96,6 +97,13 @@ class Digester:
         if end > self._of_depth.size:
             self._of_depth = self._draw(b"depths", 1 << (end - 1).bit_length())
         return self._of_depth[begin:end]
+
+    def depth_multipliers_at(self, depths: npt.NDArray[np.int64]) -> Keys:
+        """The same of blocks that do not follow each other."""
+        at = depths % _DEPTH_MAX
+        self.depth_multipliers(int(at.max()), 1)
+        found: Keys = self._of_depth.take(at)
+        return found
 
     def extra_digest(self, kind: str, value: bytes) -> int:
         """Digest of one extra key's value."""

@@ -7,6 +7,7 @@ the batch's first ordinal plus one of these.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -74,6 +75,36 @@ class Removed(msgspec.Struct, frozen=True, eq=False, gc=False):
     ownership: str | None = None
 
 
+class Singles(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Neighbouring events of one block each: stores that continue a block and are alike in all else, and removals.
+
+    Means what ``expanded`` says one by one.
+    """
+
+    first: Stored
+    """The first store. What it says beside its block, its parent and its number holds for all."""
+    keys: Keys
+    at: Sequence[int]
+    """The event that each key is of."""
+    parents: Sequence[int | None]
+    """Key of the block that each store continues; ``None`` where the event is a removal."""
+    own: Keys | None
+    """Digest of each stored block's own token ids, one a store."""
+
+    def expanded(self) -> Iterator[Stored | Removed]:
+        """The events, one after the other."""
+        first, stored = self.first, 0
+        for row, (at, parent) in enumerate(zip(self.at, self.parents, strict=True)):
+            keys = self.keys[row : row + 1]
+            if parent is None:
+                place = (first.tier, first.medium, first.group, first.remote, first.ownership)
+                yield Removed(keys, np.array([at], np.int64), *place)
+                continue
+            own = None if self.own is None else self.own[stored : stored + 1]
+            stored += 1
+            yield msgspec.structs.replace(first, index=at, keys=keys, parent=parent, own=own)
+
+
 class Cleared(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Everything in one tier of one publisher left at once."""
 
@@ -81,7 +112,7 @@ class Cleared(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     tier: Tier = Tier.DEVICE
 
 
-Event: TypeAlias = Stored | Removed | Cleared
+Event: TypeAlias = Stored | Removed | Singles | Cleared
 
 
 class KvBatch(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -33,7 +33,7 @@ from .chains import (
     Chains,
 )
 from .digests import Digester
-from .events import Cleared, Keys, KvBatch, Removed, Stored
+from .events import Cleared, Keys, KvBatch, Removed, Singles, Stored
 from .groups import Groups
 from .history import History, no_chains
 from .links import ROOT, Link, Links, stretches
@@ -95,6 +95,8 @@ class Intake:
             elif type(event) is Removed:
                 admissions.remove(base + int(event.at[0]))
                 self._remove(event, base)
+            elif type(event) is Singles:
+                self._take_singles(event, base, admissions)
             else:
                 assert type(event) is Cleared, "no other event is known"
                 admissions.clear()
@@ -213,7 +215,7 @@ class Intake:
 
     def _here(self, key: int) -> Link | None:
         """The link of a block inside the segment that is being laid out."""
-        if not self._rows:
+        if not self._keys:
             return None
         for row in np.flatnonzero(np.concatenate(self._keys) == np.uint64(key))[::-1].tolist():
             piece = bisect_right(self._first, row) - 1
@@ -255,6 +257,85 @@ class Intake:
         self._pieces.append(
             (parent or 0, link.extras or 0, link.last, depth + begin, back, link.kinds, event.group, flags)
         )
+
+    # --- events of one block each -------------------------------------------------------------
+
+    def _take_singles(self, event: Singles, base: int, admissions: Admissions) -> None:
+        first = event.first
+        if first.tier is Tier.DEVICE and self._groups.learn(first):
+            self._chain_singles(event, base, admissions)
+            return
+        for one in event.expanded():
+            if isinstance(one, Stored):
+                ordinal = base + one.index
+                self._store(one, ordinal, admissions.store(ordinal, one.parent), None)
+            else:
+                admissions.remove(base + int(one.at[0]))
+                self._remove(one, base)
+
+    def _chain_singles(self, event: Singles, base: int, admissions: Admissions) -> None:
+        """What ``_chain`` and ``_remove`` do, for one event after the other without an array for each."""
+        group = event.first.group
+        offset = base - self._begin
+        codes: list[int] = []
+        above: list[int] = []
+        depths: list[int] = []
+        for key, at, parent in zip(event.keys.tolist(), event.at, event.parents, strict=True):
+            if parent is None:
+                codes.append(2 * (offset + at))
+                admissions.remove(base + at)
+                continue
+            codes.append(2 * self._rows + 1)
+            ordinal = base + at
+            digest, depth = self._chain_single(event, key, parent, (ordinal, admissions.store(ordinal, parent)))
+            above.append(digest)
+            depths.append(depth)
+            self._rows += 1
+        self._prefixes.add_singles(event.own, above, depths)
+        self._has_own |= event.own is not None
+        stored = event.keys if len(depths) == len(codes) else event.keys[np.array(codes) & 1 == 1]
+        self._keys.append(stored)
+        part = self._part((event.first.tier, group), chained=True)
+        part.keys.append(event.keys)
+        part.codes.append(np.array(codes, np.uint32))
+
+    def _chain_single(self, event: Singles, key: int, parent: int, where: tuple[int, int]) -> tuple[int, int]:
+        """Note the piece of one store; ``where`` are its ordinal and its lookup's position.
+
+        Returns the digest of what it hangs on, or ``~`` the number of the event, and its depth; -1 where it is not known.
+        """
+        first, (ordinal, position) = event.first, where
+        number = self._tails.get(parent)
+        if number is not None:
+            link = self._links[number]
+        else:
+            link = self.links.remembered(parent) or self._here(parent) or self.links.of(parent)
+        flags = TAIL | HAS_PARENT if event.own is None else TAIL | HAS_PARENT | HAS_OWN
+        if link is None:
+            self._note(ordinal, (parent, 0, 0, UNPLACED, ordinal - position, 0, first.group, flags))
+            self._links.append(None)
+            return 0, -1
+        self._tails[key] = len(self._links)
+        depth, extras = link.depth + 1, link.extras
+        known = link.prefix is not None and event.own is not None
+        flags |= PLACED | HAS_PREFIX if known else PLACED
+        tail = link
+        if link.last or first.described is (extras is None):
+            tail = self.links.carrying(link, depth, (), first.lora_name, described=first.described)
+            extras = tail.extras
+        if extras is not None:
+            flags |= HAS_EXTRAS
+        piece = (parent, extras or 0, tail.last, depth, ordinal - position, tail.kinds, first.group, flags)
+        self._note(ordinal, piece)
+        self._links.append(Link(depth, 0 if known else None, extras, tail.last, tail.kinds))
+        if not known:
+            return 0, -1
+        return (link.prefix or 0) if number is None else ~number, depth
+
+    def _note(self, ordinal: int, piece: tuple[int, ...]) -> None:
+        self._first.append(self._rows)
+        self._ordinals.append(ordinal)
+        self._pieces.append(piece)
 
     # --- re-announcements ---------------------------------------------------------------------
 

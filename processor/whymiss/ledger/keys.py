@@ -97,11 +97,9 @@ def append_keys(encoded: bytes, column: bytearray) -> int:
     Raises ``BadInput`` (and appends nothing) if one of them is not a block hash.
     """
     # One hash an event is what engines send most.
-    if len(encoded) == 10 and encoded.startswith(_ONE_INTEGER):
-        column += encoded[2:]
-        return 1
-    if len(encoded) == 35 and encoded.startswith(_ONE_DIGEST):
-        column += encoded[27:]
+    one = one_key(encoded)
+    if one is not None:
+        column += one
         return 1
     count, head = array_header(encoded)
     if not count:
@@ -116,6 +114,15 @@ def append_keys(encoded: bytes, column: bytearray) -> int:
     else:
         column += _keys_one_by_one(encoded)
     return count
+
+
+def one_key(encoded: bytes) -> bytes | None:
+    """The eight big-endian bytes of an array of one hash, if it is a 64-bit integer or a string of 32 bytes."""
+    if len(encoded) == 35 and encoded.startswith(_ONE_DIGEST):
+        return encoded[27:]
+    if len(encoded) == 10 and encoded.startswith(_ONE_INTEGER):
+        return encoded[2:]
+    return None
 
 
 def _all_integers(markers: bytes, count: int) -> bool:

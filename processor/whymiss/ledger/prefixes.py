@@ -7,6 +7,8 @@ digest is a sum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .digests import Digester
@@ -40,6 +42,19 @@ class Prefixes:
         self._multipliers.append(none)
         self._counts.append(count)
         self._above.append(0)
+
+    def add_singles(self, own: Keys | None, above: Sequence[int], depths: Sequence[int]) -> None:
+        """Take events of one block each; a depth below 0 is that of a block that hangs nowhere."""
+        count = len(depths)
+        multipliers = np.zeros(count, np.uint64)
+        if own is not None:
+            found = np.array(depths)
+            multipliers = self._digester.depth_multipliers_at(np.maximum(found, 0))
+            multipliers[found < 0] = 0
+        self._own.append(np.zeros(count, np.uint64) if own is None else own)
+        self._multipliers.append(multipliers)
+        self._counts.extend([1] * count)
+        self._above.extend(above)
 
     def own(self) -> Keys:
         """The digests of the blocks' own tokens; 0 where they are not known."""

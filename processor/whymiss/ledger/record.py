@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
 from .barriers import Barrier
 from .digests import Digester
-from .events import Cleared, Keys, KvBatch, Stored
+from .events import Cleared, Keys, KvBatch, Removed, Singles
 from .filters import Probe, probe_of
 from .findings import Answers, Findings
 from .groups import Groups
@@ -74,8 +74,8 @@ class StreamRecord:
                 self._clears = True
                 continue
             operations += event.keys.size
-            if isinstance(event, Stored) and not self._news:
-                self._news = self.groups_known.is_news(event)
+            if not self._news and not isinstance(event, Removed):
+                self._news = self.groups_known.is_news(event.first if isinstance(event, Singles) else event)
         if not self._pending:
             self.intake.times = (now, now)
         self._pending.append((self.end, batch))
