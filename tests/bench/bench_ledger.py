@@ -27,7 +27,7 @@ import numpy as np
 
 from tests.bench import ledger_peers as peers
 from tests.bench.ledger_history import Column, History, columns_of, timed
-from tests.bench.ledger_load import BLOCKS, FORMS, SHAPES, WITH_REMOVALS, Words, batches, payload
+from tests.bench.ledger_load import BLOCKS, FORMS, GROWING, SHAPES, WITH_REMOVALS, Words, batches, payload
 from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.events import Cleared
@@ -109,10 +109,10 @@ def ingest(rounds: int) -> None:
     print("\n## Ingest, M block operations a second, decode included: median (best)")
     columns = ("all features", "digests off", "read and digest", "msgspec alone")
     print(f"{'batch':>14} {'hashes':>9} " + " ".join(f"{name:>15}" for name in columns) + "  part")
-    for shape in ("4 x 64", WITH_REMOVALS, "1 x 64", "1 x 4", "1 x 1"):
+    for shape in ("4 x 64", WITH_REMOVALS, "1 x 64", GROWING, "1 x 4", "1 x 1"):
         for form in FORMS:
-            an_event, events = SHAPES.get(shape, (BLOCKS, 4))
-            contents = batches(shape, form, BLOCKS_A_TURN if an_event * events >= BLOCKS else SMALL_BLOCKS_A_TURN)
+            an_event, _ = SHAPES.get(shape, (1 if shape == GROWING else BLOCKS, 4))
+            contents = batches(shape, form, BLOCKS_A_TURN if an_event >= BLOCKS else SMALL_BLOCKS_A_TURN)
             count = operations_of(contents)
             spent = in_turn(
                 rounds,
@@ -132,8 +132,8 @@ def against(rounds: int) -> None:
         "TTLCache entry a block": peers.ttl_entries,
         "dictionaries of lists, same answers": peers.plain,
     }
-    for shape in ("4 x 64", WITH_REMOVALS):
-        contents = batches(shape, "digests", PEER_BLOCKS_A_TURN)
+    for shape in ("4 x 64", WITH_REMOVALS, GROWING):
+        contents = batches(shape, "digests", SMALL_BLOCKS_A_TURN if shape == GROWING else PEER_BLOCKS_A_TURN)
         count = operations_of(contents)
         print(f"{shape}, hashes of 32 bytes, {count:,} operations a round")
         print(f"  {peers.agree(contents):,} answers of the dictionaries and the ledger compared: the same")

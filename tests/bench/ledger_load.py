@@ -99,9 +99,37 @@ SHAPES = {"1 x 64": (64, 1), "4 x 64": (64, 4), "1 x 1": (1, 1), "1 x 4": (4, 1)
 WITH_REMOVALS = "4 x (64 - 64)"
 """Batches as a full cache publishes them: 64 removals before each store of 64."""
 
+GROWING = "16 x (1 - 1)"
+"""Batches as an engine that decodes publishes them: 16 of its running requests each fill a block, and one is evicted for each."""
+
+RUNNING = 256
+"""Requests that run at once."""
+
+
+def growing(form: str, blocks: int) -> list[bytes]:
+    """Batches that store so many blocks, one for each of some running requests; a cache of 4,096 blocks is full of others."""
+    words = Words(7, form)
+    tails: list[int | None] = [None] * RUNNING
+    held = deque(words.keys(1 << 12))
+    found: list[bytes] = []
+    turn = 0
+    while len(found) * 16 < blocks:
+        batch: list[msgspec.Raw] = []
+        for _ in range(16):
+            (key,) = words.keys(1)
+            held.append(key)
+            batch.extend(words.removals([held.popleft()]))
+            batch.append(words.store([key], words.tokens(1), tails[turn]))
+            tails[turn] = key
+            turn = (turn + 1) % RUNNING
+        found.append(payload(batch, BEGIN + len(found) * 1_000_000))
+    return found
+
 
 def batches(shape: str, form: str, blocks: int) -> list[bytes]:
     """Batches that store so many blocks in prompts of 256, each from its root on."""
+    if shape == GROWING:
+        return growing(form, blocks)
     words = Words(7, form)
     an_event, events = SHAPES.get(shape, (BLOCKS, 4))
     found: list[bytes] = []

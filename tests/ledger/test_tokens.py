@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from tests.ledger.batches import CLEARED, DIGESTER, Plain, own_of, payload, plain, removed, stored
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.events import Keys, Removed, Stored
-from whymiss.ledger.tokens import EVENT_BYTES_MAX, GROUP_BYTES, READ_FROM, Span, cover_tokens, read_tokens
+from whymiss.ledger.tokens import (
+    COVERED_TOKENS,
+    EVENT_BYTES_MAX,
+    GROUP_BYTES,
+    READ_FROM,
+    Span,
+    cover_tokens,
+    read_tokens,
+)
 
 encode = msgspec.msgpack.encode
 
@@ -83,10 +91,14 @@ def test_what_is_read_is_what_a_decoder_reads(content: list[int]) -> None:
             assert found.tolist() == msgspec.msgpack.decode(b"\xdc" + count.to_bytes(2, "big") + encoded)
 
 
+REPEATED = st.sampled_from([1, COVERED_TOKENS])
+"""How often an event has its few token ids: so often that they are covered, or once."""
+
 stores = st.builds(
-    lambda hashes, tokens, size, fields: stored(hashes, tokens, block_size=size) | fields,
+    lambda hashes, tokens, times, size, fields: stored(hashes, tokens * times, block_size=size * times) | fields,
     st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=4),
     st.lists(token_ids, max_size=8),
+    REPEATED,
     st.integers(0, 4),
     st.fixed_dictionaries(
         {},
@@ -99,9 +111,10 @@ stores = st.builds(
     ),
 )
 odd_stores = st.builds(
-    lambda tokens: stored([5], tokens, block_size=1),
+    lambda tokens, times: stored([5], tokens * times if isinstance(tokens, list) else tokens, block_size=1),
     st.lists(token_ids | st.sampled_from([-1, 1 << 40, "7", None, 1.5, [7, 8], True, b"\xaablock_size"]), max_size=8)
     | st.sampled_from([None, ..., "7", 7, {}]),
+    REPEATED,
 )
 others = st.sampled_from([removed(3), removed(4, 5), removed(3, group_idx=1), CLEARED, {"type": "Other"}, 7])
 
@@ -132,6 +145,19 @@ def test_a_hash_that_looks_like_token_ids_stays_a_hash(padding: bytes, tokens: b
     looking = b"\xa9token_ids\x94\x01\x02\x03\x04\xaablock_size"
     looking = padding + looking if padding else looking + b"\x00" * 6
     every = large(stored([b"\x01" * 32, looking], [1, 2, 3, 4]), stored([looking], [5, 6]))
+    assert together(every, tokens=tokens) == alone(every, tokens=tokens)
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize(
+    "odd", [b"\xc6\0\0\0\x03abc", b"\xdc\0\x40" + b"\1" * 64, b"\x92\1\2"], ids=["bytes", "many", "few"]
+)
+def test_a_salt_that_looks_like_token_ids_stays_a_salt(odd: bytes, tokens: bool) -> None:
+    looking = b"\xa9token_ids\xdc\0\x40" + b"\1" * 64 + b"\xaablock_size"
+    encoded = encode(stored([3], [9] * 2, cache_salt=looking))
+    # What is named in another encoding is not seen, so that the salt is what is covered.
+    hidden = msgspec.Raw(encoded.replace(b"\xa9token_ids\x92\x09\x09", b"\xd9\x09token_ids" + odd))
+    every = large(hidden, stored([4], [9] * 2))
     assert together(every, tokens=tokens) == alone(every, tokens=tokens)
 
 
@@ -172,10 +198,11 @@ def test_a_witness_sees_the_token_ids_of_a_large_batch() -> None:
 
 
 def test_token_ids_of_large_batches_are_read_as_a_column() -> None:
-    encoded = payload(*large(stored([1, 2], [7, 300, 70_000, 8])))
-    covered = cover_tokens(encoded, 2)
+    few, many = [7, 300, 70_000, 8], [7, 300, 70_000, 8] * (COVERED_TOKENS // 4)
+    encoded = payload(*large(stored([1, 2], few), stored([3, 4], many), stored([5], few)))
+    covered = cover_tokens(encoded, 4)
     assert covered is not None
-    assert [span.numbers for span in covered.spans] == [READ_FROM // 4, 4]
+    assert [span.numbers for span in covered.spans] == [READ_FROM // 4, COVERED_TOKENS]
     found = read_tokens(encoded, covered.spans)
     assert found is not None
     assert found.tolist()[-4:] == [7, 300, 70_000, 8]

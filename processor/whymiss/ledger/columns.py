@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..errors import BadInput
 from .digests import BLOCK_TOKENS_MAX, Digester, append_tokens
 from .events import Cleared, Event, ExtraKey, Keys, KvBatch
 from .extras import ExtrasReader, has_none
-from .keys import append_keys, array_header, key_of
+from .keys import GROUPS, append_keys, array_header, key_of
 from .media import place_of
 from .removals import Run
 from .shapes import (
@@ -27,10 +27,9 @@ from .shapes import (
     WireStored,
     WireStoredUnread,
 )
-from .singles import SinglesSlot, begun_by, removal_that_joins, store_that_joins
+from .singles import SinglesSlot, gather
 from .slots import RemovedSlot, StoredSlot, removed_of, same_place, stored_of
 
-_GROUPS = range(1 << 16)
 _BIG_ENDIAN, _NATIVE = np.dtype(">u8"), np.dtype(np.uint64)
 _NO_EVENTS = np.zeros(0, np.int64)
 
@@ -54,7 +53,7 @@ class Columns:
         self.bad_events = 0
         self._witness = witness
         self._digester = digester
-        self._digests_tokens = tokens
+        self.digests_tokens = tokens
         self._extras: ExtrasReader | None = None
         self._slots: list[StoredSlot | RemovedSlot | SinglesSlot | Cleared] = []
         self._keys = bytearray()
@@ -62,6 +61,8 @@ class Columns:
         self._tokens: dict[int, array[int]] = {}
         self._read = read
         self._rows_read: set[int] = set()
+        self._alone_until = 0
+        """Events before this one are taken one by one."""
         self._lost = lost
         self._lost_inside = False
         self._unknown = 0
@@ -82,14 +83,44 @@ class Columns:
         else:
             self._unknown += 1
 
+    def add_singles(self, index: int, events: Sequence[object], begin: int) -> int:
+        """Take neighbouring events of one block each, from one of them on; returns how many, or 0 where there are no two."""
+        found = gather(events, begin, tokens=self.digests_tokens) if index >= self._alone_until else None
+        if found is None:
+            return 0
+        wire, count = found.first, len(found.parents)
+        if found.keys is None:
+            # Else the next of them would gather the rest of them again.
+            self._alone_until = index + count
+            return 0
+        row = wire.block_size or 0
+        own_first = 0
+        if self.digests_tokens:
+            column = self._tokens.setdefault(row, array("Q"))
+            own_first = len(column) // row
+            column += found.tokens
+        else:
+            row = 0
+        ahead = found.ahead
+        first = (len(self._keys) >> 3) + ahead
+        self._keys += found.keys
+        parent, described = found.parents[ahead], wire.lora_name is not UNSET
+        slot = StoredSlot(index + ahead, wire, parent, first, first + 1, None, described, False, row, own_first)
+        self._slots.append(SinglesSlot(slot, ahead, found.parents, count - found.parents.count(None)))
+        return count
+
     def add_covered(self, index: int, event: WireStoredUnread, begin: int, count: int) -> None:
         """Take a store whose token ids were read beforehand, or just counted. Raises ``BadInput`` as ``add`` does."""
         tokens = None if self._read is None else range(begin, begin + count)
         self._store(index, event, (count, tokens), 1, described=event.lora_name is not UNSET)
 
+    def add_read(self, index: int, event: WireStoredUnread, tokens: list[int]) -> None:
+        """Take a store whose token ids are few, and were read from its bytes. Raises ``BadInput`` as ``add`` does."""
+        self._store(index, event, (len(tokens), tokens), 1, described=event.lora_name is not UNSET)
+
     def add_run(self, run: Run) -> None:
         """Take a run of removals. Raises ``BadInput``, and is as before, where they cannot be read."""
-        self._remove(run.index, run.first, alone=True)
+        self._remove(run.index, run.first)
         others = run.count - 1
         self._keys += run.keys[8:]
         self._at.frombytes(np.arange(run.index + 1, run.index + 1 + others, dtype=np.uint64).tobytes())
@@ -107,18 +138,16 @@ class Columns:
         described: bool,
     ) -> None:
         size = wire.block_size or 0
-        if size < 0 or (wire.group_idx or 0) not in _GROUPS:
+        if size < 0 or (wire.group_idx or 0) not in GROUPS:
             raise BadInput("a block size or a group index is out of range")
         count, tokens = counted
-        if token_width == 1 and count == size and self._joined(index, wire, tokens):
-            return
         parent = None if wire.parent_block_hash is None else key_of(wire.parent_block_hash)
         first = len(self._keys) >> 3
         blocks = append_keys(bytes(wire.block_hashes), self._keys)
         row = size * token_width
         sparse = size > 0 and count > 0 and count != blocks * row
         own_first = 0
-        if tokens is None or not count or not size or sparse or row > BLOCK_TOKENS_MAX or not self._digests_tokens:
+        if tokens is None or not count or not size or sparse or row > BLOCK_TOKENS_MAX or not self.digests_tokens:
             row = 0
         elif type(tokens) is range and not tokens.start % row:
             own_first = tokens.start // row
@@ -142,30 +171,6 @@ class Columns:
             StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
         )
 
-    def _joined(self, index: int, wire: WireStored | WireStoredUnread, tokens: list[int] | range | None) -> bool:
-        """Take a store of one block with the events of one block before it, if it is like them."""
-        slot = begun_by(self._slots[-1]) if self._slots else None
-        found = None if slot is None else store_that_joins(slot, wire)
-        if slot is None or found is None:
-            return False
-        row = slot.first.token_row
-        if row > 0:
-            if type(tokens) is not list:
-                return False
-            append_tokens(tokens, self._tokens[row])
-        elif row:
-            if type(tokens) is not range or tokens.start != -row * (slot.first.own_first + slot.stored):
-                return False
-        elif self._digests_tokens:
-            return False
-        self._slots[-1] = slot
-        key, parent = found
-        self._keys += key
-        slot.at.append(index)
-        slot.parents.append(parent)
-        slot.stored += 1
-        return True
-
     def _read_extras(self, wire: WireStored | WireStoredUnread, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
         if self._extras is None:
             self._extras = ExtrasReader(self._digester)
@@ -183,17 +188,9 @@ class Columns:
             column.frombytes(self._read[tokens.start : tokens.stop].tobytes())
         return first
 
-    def _remove(self, index: int, wire: WireRemoved, *, alone: bool = False) -> None:
-        if (wire.group_idx or 0) not in _GROUPS:
+    def _remove(self, index: int, wire: WireRemoved) -> None:
+        if (wire.group_idx or 0) not in GROUPS:
             raise BadInput("a group index is out of range")
-        slot = begun_by(self._slots[-1]) if self._slots and not alone else None
-        key = None if slot is None else removal_that_joins(slot, wire)
-        if slot is not None and key is not None:
-            self._slots[-1] = slot
-            self._keys += key
-            slot.at.append(index)
-            slot.parents.append(None)
-            return
         first = len(self._keys) >> 3
         count = append_keys(bytes(wire.block_hashes), self._keys)
         if not count:

@@ -32,7 +32,17 @@ from .shapes import (
     WireStoredUnread,
     read_event,
 )
-from .tokens import COVERED_FROM, READ_FROM, Covered, cover_tokens, covered_by, read_tokens
+from .tokens import (
+    COVERED_FROM,
+    NO_TOKENS,
+    READ_FROM,
+    Covered,
+    Span,
+    cover_tokens,
+    covered_by,
+    is_covered,
+    read_tokens,
+)
 
 _MILLISECONDS_FROM = 1e11
 # What an int64 of nanoseconds holds: the year 2262.
@@ -49,6 +59,7 @@ _batch_cut = msgspec.msgpack.Decoder(WireBatchCut)
 _event = msgspec.msgpack.Decoder(WireStored | WireRemoved | WireCleared)
 _event_unread = msgspec.msgpack.Decoder(WireStoredUnread | WireRemoved | WireCleared)
 _map = msgspec.msgpack.Decoder(dict[str, Raw])
+_numbers = msgspec.msgpack.Decoder(list[int])
 
 
 def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, witness: Witness | None = None) -> KvBatch:
@@ -85,21 +96,25 @@ def _event_count(payload: bytes) -> int:
 
 
 def _mostly_removals(payload: bytes, size: int) -> bool:
-    # Guessed from the bytes an event: a removal takes 60 to 90, a store of one block 250 and more. A wrong
-    # guess costs time only.
+    # Guessed from the bytes an event: a removal takes 60 to 90, a store of one block 250 and more. Where there are
+    # several to a store they come in runs. A wrong guess costs time only.
     if size < _REMOVALS_FROM * 40:
         return False
     count = _event_count(payload)
-    return count >= _REMOVALS_FROM and size < count * 160
+    return count >= _REMOVALS_FROM and size < count * 160 and payload.count(b"BlockStored") * _REMOVALS_FROM < count
 
 
 def _of_usual_shape(batch: WireBatch | WireBatchUnread, columns: Columns) -> KvBatch:
-    for index, event in enumerate(batch.events):
-        try:
-            columns.add(index, event)
-        except BadInput:
-            columns.bad_events += 1
-    return columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
+    events, at = batch.events, 0
+    while at < len(events):
+        taken = columns.add_singles(at, events, at)
+        if not taken:
+            try:
+                columns.add(at, events[at])
+            except BadInput:
+                columns.bad_events += 1
+        at += taken or 1
+    return columns.batch(len(events), _unix_nanos(batch.ts), _rank(batch.rank))
 
 
 def _of_covered(
@@ -110,42 +125,54 @@ def _of_covered(
     if tokens and column is None:
         return None
     columns = Columns(digester, tokens=tokens, read=column, witness=witness)
-    spans = iter(covered.spans)
-    span, row = next(spans, None), 0
+    spans, row = iter(covered.spans), 0
     try:
         batch, parts = _parts_of(payload, covered)
-        for index, part in parts:
-            if type(part) is WireStoredUnread:
-                count = covered_by(bytes(part.token_ids), span)
-                if count:
-                    span = next(spans, None)
-                columns.add_covered(index, part, row, count)
-                row += count
-            elif isinstance(part, Run):
+        for part in parts:
+            if isinstance(part, Run):
                 columns.add_run(part)
-            else:
-                columns.add(index, part)
+                continue
+            index, events = part
+            at = 0
+            while at < len(events):
+                taken = columns.add_singles(index + at, events, at)
+                if not taken:
+                    row += _add_covered(columns, index + at, events[at], spans, row)
+                at += taken or 1
     except (*DECODE_ERRORS, BadInput):
         return None
-    return None if span is not None else columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
+    left = next(spans, None)
+    return None if left is not None else columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
+
+
+def _add_covered(columns: Columns, index: int, event: WireEvent, spans: Iterator[Span], row: int) -> int:
+    """Take one event; returns how many token ids it covers."""
+    if type(event) is WireStoredUnread:
+        field = bytes(event.token_ids)
+        if is_covered(field):
+            count = covered_by(field, next(spans, None))
+            columns.add_covered(index, event, row, count)
+            return count
+        if columns.digests_tokens and field not in NO_TOKENS:
+            columns.add_read(index, event, _numbers.decode(field))
+            return 0
+    columns.add(index, event)
+    return 0
 
 
 def _parts_of(
     payload: bytes, covered: Covered
-) -> tuple[WireBatchUnread | WireBatchCut, Iterable[tuple[int, WireEvent | Run]]]:
+) -> tuple[WireBatchUnread | WireBatchCut, Iterable[tuple[int, Sequence[WireEvent]] | Run]]:
     if not _mostly_removals(payload, covered.uncovered_bytes):
         batch = _batch_unread.decode(covered.payload)
-        return batch, enumerate(batch.events)
+        return batch, [(0, batch.events)]
     cut = _batch_cut.decode(covered.payload)
     return cut, _parts_of_cut(cut.events)
 
 
-def _parts_of_cut(events: Sequence[Raw]) -> Iterator[tuple[int, WireEvent | Run]]:
+def _parts_of_cut(events: Sequence[Raw]) -> Iterator[tuple[int, Sequence[WireEvent]] | Run]:
     for part in split_runs(events, _event_unread.decode):
-        if isinstance(part, Run):
-            yield part.index, part
-        else:
-            yield from enumerate(map(_event_unread.decode, part.events), part.index)
+        yield part if isinstance(part, Run) else (part.index, list(map(_event_unread.decode, part.events)))
 
 
 def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Witness | None) -> KvBatch:

@@ -10,6 +10,9 @@ from ..errors import BadInput
 DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError)
 """All that msgspec raises on bytes from a stranger: nesting, time stamps and map keys have their own."""
 
+GROUPS = range(1 << 16)
+"""Numbers of KV-cache groups."""
+
 _MASK = (1 << 64) - 1
 _BIN_SIZES = frozenset({8, 16, 32})
 _KEY = np.dtype("V8")
@@ -97,9 +100,11 @@ def append_keys(encoded: bytes, column: bytearray) -> int:
     Raises ``BadInput`` (and appends nothing) if one of them is not a block hash.
     """
     # One hash an event is what engines send most.
-    one = one_key(encoded)
-    if one is not None:
-        column += one
+    if len(encoded) == 10 and encoded.startswith(_ONE_INTEGER):
+        column += encoded[2:]
+        return 1
+    if len(encoded) == 35 and encoded.startswith(_ONE_DIGEST):
+        column += encoded[27:]
         return 1
     count, head = array_header(encoded)
     if not count:
@@ -116,12 +121,15 @@ def append_keys(encoded: bytes, column: bytearray) -> int:
     return count
 
 
-def one_key(encoded: bytes) -> bytes | None:
-    """The eight big-endian bytes of an array of one hash, if it is a 64-bit integer or a string of 32 bytes."""
-    if len(encoded) == 35 and encoded.startswith(_ONE_DIGEST):
-        return encoded[27:]
-    if len(encoded) == 10 and encoded.startswith(_ONE_INTEGER):
-        return encoded[2:]
+def keys_alike(encoded: bytes, count: int) -> bytes | None:
+    """The eight big-endian bytes of each of some arrays of one hash, encoded one after the other and alike.
+
+    ``None`` where they are not all integers of 64 bits, or all strings of 32 bytes.
+    """
+    if len(encoded) == 10 * count and encoded[::10].count(b"\x91") == count and _all_integers(encoded[1::10], count):
+        return np.ndarray(count, _KEY, encoded, 2, 10).tobytes()
+    if len(encoded) == 35 * count and encoded[::35].count(b"\x91") == count == encoded[1::35].count(b"\xc4"):
+        return np.ndarray(count, _KEY, encoded, 27, 35).tobytes() if encoded[2::35].count(b"\x20") == count else None
     return None
 
 

@@ -6,93 +6,137 @@ of them a full cache evicts one. What is made for an event is made here once for
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from array import array
+from collections.abc import Sequence
+from operator import attrgetter
 
 import msgspec
 from msgspec import Raw
 
+from ..errors import BadInput
+from .digests import BLOCK_TOKENS_MAX
 from .events import Keys, Singles
-from .keys import key_of, one_key
-from .shapes import NIL, NOTHING, WireRemoved, WireStored, WireStoredUnread
-from .slots import StoredSlot, same_place, stored_of
+from .keys import DECODE_ERRORS, GROUPS, array_header, key_of, keys_alike
+from .shapes import NOTHING, WireRemoved, WireStored, WireStoredUnread
+from .slots import StoredSlot, stored_of
 
-_Wire: TypeAlias = WireStored | WireStoredUnread
+_ONE_NIL = Raw(b"\x91\xc0")
+_DIGEST_BYTES = 32
 
-_ONE_NIL, _NIL = Raw(b"\x91\xc0"), Raw(NIL)
+_REMOVALS_AHEAD = 3
+"""Removals that may come before the first store: more are a run of their own."""
+
+_said_of_store = attrgetter(
+    *("extra_keys", "cache_salt", "additional_salt", "session_id"),
+    *("medium", "group_idx", "locality", "ownership"),
+    *("block_size", "lora_name", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"),
+)
+"""All that a store says beside its block, its parent and its tokens. An adapter's number says nothing where extra keys are listed."""
+_said_of_place = attrgetter("medium", "group_idx", "locality", "ownership")
+
+_numbers = msgspec.msgpack.Decoder(list[int])
+
+
+class Gathered(msgspec.Struct, gc=False):
+    """Some neighbouring events of one block each."""
+
+    first: WireStored | WireStoredUnread
+    """The first store."""
+    ahead: int
+    """Removals before it."""
+    keys: bytes | None
+    """Eight big-endian bytes an event; ``None`` where their hashes are not written alike: then they are no good together."""
+    parents: list[int | None]
+    """The key that each store's block continues; ``None`` for a removal."""
+    tokens: array[int]
+    """The token ids of all stores, if they are wanted."""
+
+
+def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | None:
+    """As many decoded events as there are from one on; ``None`` where there are not two, or no store is among the first.
+
+    With ``tokens`` they are read where they are left as bytes.
+    """
+    row = begin
+    while row < len(events) and row - begin < _REMOVALS_AHEAD and type(events[row]) is WireRemoved:
+        row += 1
+    first = events[row] if row < len(events) > begin + 1 else None
+    if (type(first) is not WireStored and type(first) is not WireStoredUnread) or not _says_no_more(first):
+        return None
+    said, place, width = _said_of_store(first), _said_of_place(first), len(first.block_hashes)
+    column = array("Q")
+    hashes: list[Raw] = []
+    parents: list[int | None] = []
+    for at in range(begin, len(events)):
+        event = events[at]
+        if type(event) is WireStored or type(event) is WireStoredUnread:
+            if _said_of_store(event) != said or len(event.block_hashes) != width:
+                break
+            parent = _parent_of_single(event, column, tokens=tokens)
+            if parent is None:
+                break
+            parents.append(parent)
+        elif type(event) is WireRemoved:
+            # Without a group it is of all groups.
+            if event.group_idx is None or _said_of_place(event) != place or len(event.block_hashes) != width:
+                break
+            parents.append(None)
+        else:
+            break
+        hashes.append(event.block_hashes)
+    # Where the first store is not among them, they are removals only.
+    if len(hashes) < 2 or len(hashes) <= row - begin:
+        return None
+    return Gathered(first, row - begin, keys_alike(b"".join(hashes), len(hashes)), parents, column)
+
+
+def _says_no_more(wire: WireStored | WireStoredUnread) -> bool:
+    """Whether a store has no extra keys, and says so, and blocks of a size."""
+    return (
+        wire.extra_keys == _ONE_NIL
+        and wire.cache_salt == NOTHING
+        and wire.additional_salt == NOTHING
+        and 0 < (wire.block_size or 0) <= BLOCK_TOKENS_MAX
+        and (wire.group_idx or 0) in GROUPS
+    )
+
+
+def _parent_of_single(event: WireStored | WireStoredUnread, column: array[int], *, tokens: bool) -> int | None:
+    """The parent of a store of one block's token ids, which are appended to a column; ``None`` where it is none such."""
+    parent, ids, size = event.parent_block_hash, event.token_ids, event.block_size
+    if parent is None or ids is None:
+        return None
+    try:
+        if type(parent) is bytes and len(parent) == _DIGEST_BYTES:
+            key = int.from_bytes(parent[24:], "big")
+        else:
+            key = key_of(parent)
+        if type(ids) is Raw:
+            if not tokens:
+                return key if array_header(bytes(ids))[0] == size else None
+            ids = _numbers.decode(ids)
+        if len(ids) != size:
+            return None
+        column.fromlist(ids)
+    except (*DECODE_ERRORS, BadInput):
+        return None
+    return key
 
 
 class SinglesSlot(msgspec.Struct, gc=False):
     """Such events, and where their keys and digests stand in a batch's columns."""
 
     first: StoredSlot
-    """The first store; its keys are those of the first event only."""
-    at: list[int]
+    """The first store."""
+    ahead: int
+    """Removals before it."""
     parents: list[int | None]
-    """The key that each store's block continues; ``None`` for a removal."""
-    stored: int = 1
+    stored: int
 
     def made(self, keys: Keys, digests: dict[int, Keys]) -> Singles:
         """The events."""
-        first, row = self.first, self.first.token_row
+        first, row, count = self.first, self.first.token_row, len(self.parents)
         own = digests[row][first.own_first : first.own_first + self.stored] if row else None
-        there = keys[first.first : first.first + len(self.at)]
-        return Singles(stored_of(first, keys, digests), there, self.at, self.parents, own)
-
-
-def begun_by(slot: object) -> SinglesSlot | None:
-    """What other events of one block can join, if a slot is that or a store of one block that begins it."""
-    if type(slot) is SinglesSlot:
-        return slot
-    if (
-        type(slot) is not StoredSlot
-        or slot.end - slot.first != 1
-        or slot.parent is None
-        or slot.sparse
-        or not slot.wire.block_size
-        or abs(slot.token_row) not in {0, slot.wire.block_size}
-        or not _says_no_more(slot.wire)
-    ):
-        return None
-    return SinglesSlot(slot, [slot.index], [slot.parent])
-
-
-def store_that_joins(slot: SinglesSlot, wire: _Wire) -> tuple[bytes, int] | None:
-    """The eight bytes of the key and the parent of a store that joins others; ``None`` where it is not like them.
-
-    Raises ``BadInput`` where its parent is no block hash.
-    """
-    if not _alike(slot.first.wire, wire) or not _says_no_more(wire):
-        return None
-    key, parent = one_key(bytes(wire.block_hashes)), wire.parent_block_hash
-    return None if key is None or parent is None else (key, key_of(parent))
-
-
-def removal_that_joins(slot: SinglesSlot, wire: WireRemoved) -> bytes | None:
-    """The eight bytes of the key of a removal that joins them; ``None`` where it is of another place or of several blocks."""
-    # Where none is named, it is of all groups.
-    if wire.group_idx is None or not same_place(slot.first.wire, wire):
-        return None
-    return one_key(bytes(wire.block_hashes))
-
-
-def _says_no_more(wire: _Wire) -> bool:
-    """Whether a store of one block has no extra keys, and says so, and no session."""
-    return (
-        wire.extra_keys == _ONE_NIL
-        and wire.cache_salt is NOTHING
-        and wire.additional_salt is NOTHING
-        and (wire.session_id is NOTHING or wire.session_id == _NIL)
-    )
-
-
-def _alike(one: _Wire, other: _Wire) -> bool:
-    return (
-        one.block_size == other.block_size
-        and one.medium == other.medium
-        and one.group_idx == other.group_idx
-        and one.lora_name == other.lora_name
-        and one.kv_cache_spec_kind == other.kv_cache_spec_kind
-        and one.kv_cache_spec_sliding_window == other.kv_cache_spec_sliding_window
-        and one.locality == other.locality
-        and one.ownership == other.ownership
-    )
+        begin, index = first.first - self.ahead, first.index - self.ahead
+        at = range(index, index + count)
+        return Singles(stored_of(first, keys, digests), keys[begin : begin + count], at, self.parents, own)

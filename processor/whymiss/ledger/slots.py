@@ -36,8 +36,8 @@ class RemovedSlot(msgspec.Struct, gc=False):
     at_first: int
 
 
-def same_place(one: WireStored | WireStoredUnread | WireRemoved, other: WireRemoved) -> bool:
-    """Whether a removal is of the place of another event."""
+def same_place(one: WireRemoved, other: WireRemoved) -> bool:
+    """Whether a removal is of the place of another one."""
     return (
         one.medium == other.medium
         and one.group_idx == other.group_idx

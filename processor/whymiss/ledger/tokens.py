@@ -33,6 +33,9 @@ GROUP_BYTES = 1 << 15
 EVENT_BYTES_MAX = 1 << 17
 """Bytes of one event's token ids that are read as a column at all."""
 
+COVERED_TOKENS = 1 << 6
+"""Token ids of an event from which they are covered: fewer are soon decoded."""
+
 _NAME, _NEXT = b"\xa9token_ids", b"\xaablock_size"
 """The field, and the one that follows it wherever msgspec wrote vLLM's or SGLang's struct."""
 
@@ -41,7 +44,8 @@ _COVER_BYTES = 5
 _WIDEST = 5
 """Bytes of a number of 32 bits."""
 
-_NO_ARRAYS = (b"\x90", b"\xc0")
+NO_TOKENS = (b"\x90", b"\xc0")
+"""An array of none, and nil."""
 _ROOM = b"\0" * 4
 """Before the first number, so that all are read as the last four bytes of themselves."""
 
@@ -92,28 +96,28 @@ def cover_tokens(payload: bytes, events: int) -> Covered | None:
         apart = at - end
         at += len(_NAME)
         try:
-            count, head = (0, 1) if payload[at : at + 1] in _NO_ARRAYS else array_header(payload[at : at + 5])
+            count, head = (0, 1) if payload[at : at + 1] in NO_TOKENS else array_header(payload[at : at + 5])
         except BadInput:
             return None
         if count < FEW_TOKENS and not spans and len(payload) < events * FEW_BYTES:
             return None
         begin = at + head
         end = payload.find(_NEXT, begin + count)
-        if end < at + (_COVER_BYTES if count else 0) or end - begin > count * _WIDEST:
+        if end < at or end - begin > count * _WIDEST:
             return None
-        if count:
+        if count >= COVERED_TOKENS:
             spans.append(Span(count, at, begin, end))
             covered[at : at + _COVER_BYTES] = _COVER + (end - at - _COVER_BYTES).to_bytes(4, "big")
 
 
-def covered_by(field: bytes, span: Span | None) -> int:
-    """How many token ids an event's field covers, if it is the cover of a span; raises ``BadInput`` where it is not.
+def is_covered(field: bytes) -> bool:
+    """Whether an event's field is a cover."""
+    return field[:1] == _COVER
 
-    A field that is empty covers none.
-    """
-    if field in _NO_ARRAYS:
-        return 0
-    if span is None or field[:1] != _COVER or len(field) != span.end - span.at:
+
+def covered_by(field: bytes, span: Span | None) -> int:
+    """How many token ids a cover covers, if it is that of a span; raises ``BadInput`` where it is not."""
+    if span is None or len(field) != span.end - span.at:
         raise BadInput("token ids are not where they seemed to be")
     return span.numbers
 
