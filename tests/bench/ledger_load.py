@@ -100,29 +100,48 @@ WITH_REMOVALS = "4 x (64 - 64)"
 """Batches as a full cache publishes them: 64 removals before each store of 64."""
 
 GROWING = "16 x (1 - 1)"
-"""Batches as an engine that decodes publishes them: 16 of its running requests each fill a block, and one is evicted for each."""
+"""Batches as an engine that decodes publishes them: 16 of its requests each fill a block, and for each one is evicted."""
 
-RUNNING = 256
-"""Requests that run at once."""
+RUNNING, PROMPT_BLOCKS, ANSWER_BLOCKS = 64, 8, 64
+"""Requests that run at once, and the blocks of each: when it ends another one begins, and its blocks leave, the last first."""
+
+
+@dataclass
+class Running:
+    """A request: its blocks, and how many its answer is to have yet."""
+
+    keys: list[int]
+    left: int
 
 
 def growing(form: str, blocks: int) -> list[bytes]:
-    """Batches that store so many blocks, one for each of some running requests; a cache of 4,096 blocks is full of others."""
+    """Batches that store so many blocks of answers, and the prompts to them."""
     words = Words(7, form)
-    tails: list[int | None] = [None] * RUNNING
-    held = deque(words.keys(1 << 12))
+
+    def begun(left: int, batch: list[msgspec.Raw]) -> Running:
+        keys = words.keys(PROMPT_BLOCKS)
+        batch.append(words.store(keys, words.tokens(PROMPT_BLOCKS), None))
+        return Running(keys, left)
+
     found: list[bytes] = []
-    turn = 0
+    leaving: list[int] = []
+    batch: list[msgspec.Raw] = []
+    running = deque(begun(1 + number * ANSWER_BLOCKS // RUNNING, batch) for number in range(RUNNING))
     while len(found) * 16 < blocks:
-        batch: list[msgspec.Raw] = []
         for _ in range(16):
+            request = running.popleft()
+            if not request.left:
+                leaving.extend(request.keys)
+                request = begun(ANSWER_BLOCKS, batch)
             (key,) = words.keys(1)
-            held.append(key)
-            batch.extend(words.removals([held.popleft()]))
-            batch.append(words.store([key], words.tokens(1), tails[turn]))
-            tails[turn] = key
-            turn = (turn + 1) % RUNNING
+            if leaving:
+                batch.extend(words.removals([leaving.pop()]))
+            batch.append(words.store([key], words.tokens(1), request.keys[-1]))
+            request.keys.append(key)
+            request.left -= 1
+            running.append(request)
         found.append(payload(batch, BEGIN + len(found) * 1_000_000))
+        batch = []
     return found
 
 
