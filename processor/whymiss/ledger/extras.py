@@ -8,6 +8,10 @@ strings, only the first can be the adapter's name. SGLang and Mooncake put a sal
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from msgspec import Raw
+
 from ..errors import BadInput
 from .digests import Digester
 from .events import ExtraKey
@@ -15,13 +19,13 @@ from .keys import array_header, encode, read_anything, read_array
 from .shapes import NIL, NOTHING, WireStored, WireStoredUnread
 
 _NILS_MAX = 1 << 12
-_NILS = NIL * _NILS_MAX
-_ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC})
 
 
 def has_none(wire: WireStored | WireStoredUnread, blocks: int) -> bool:
     """Whether an event lists a nil for each block and no salt beside them, as most do: then there is nothing to read."""
-    return wire.cache_salt is NOTHING and wire.additional_salt is NOTHING and _all_nil(bytes(wire.extra_keys), blocks)
+    if wire.cache_salt is not NOTHING or wire.additional_salt is not NOTHING:
+        return False
+    return wire.extra_keys == _nils_of(blocks) if blocks <= _NILS_MAX else False
 
 
 class ExtrasReader:
@@ -44,7 +48,7 @@ class ExtrasReader:
         listed = bytes(wire.extra_keys)
         if listed == NIL:
             beside = self._adapter(wire)
-        elif not _all_nil(listed, blocks):
+        elif blocks > _NILS_MAX or wire.extra_keys != _nils_of(blocks):
             extras = self._listed(listed, wire.lora_name or None, blocks)
         for salt in (wire.cache_salt, wire.additional_salt):
             if salt is not NOTHING and (plain := read_anything(salt)):
@@ -95,10 +99,10 @@ class ExtrasReader:
         return tuple(keys)
 
 
-def _all_nil(encoded: bytes, blocks: int) -> bool:
-    """What a block without extra keys costs most often: vLLM lists a nil for each."""
-    head = 1 if blocks < 16 else 3
-    return len(encoded) == head + blocks <= _NILS_MAX and encoded[0] in _ARRAYS and encoded[head:] == _NILS[:blocks]
+@lru_cache(maxsize=256)
+def _nils_of(blocks: int) -> Raw:
+    """A nil for each block, as an array in its shortest form: what vLLM lists mostly."""
+    return Raw((bytes((0x90 | blocks,)) if blocks < 16 else b"\xdc" + blocks.to_bytes(2, "big")) + NIL * blocks)
 
 
 def _kind_of(value: object, *, may_be_adapter: bool) -> str:

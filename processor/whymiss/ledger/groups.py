@@ -46,6 +46,9 @@ class Groups:
 
     def is_news(self, event: Stored) -> bool:
         """Whether a store says something of a group or a tier that is not known, or is not so at present."""
+        last = self._last
+        if last is not None and last[0] == event.group and last[1] == event.block_size and event.tier is Tier.DEVICE:
+            return False
         if event.tier is not Tier.DEVICE:
             return event.tier not in self.tiers
         if event.placeholder:

@@ -87,8 +87,8 @@ def array_header(encoded: bytes) -> tuple[int, int]:
     marker = encoded[0] if encoded else 0
     if 0x90 <= marker <= 0x9F:
         return marker & 0x0F, 1
-    if marker == 0xDC:
-        return int.from_bytes(encoded[1:3], "big"), 3
+    if marker == 0xDC and len(encoded) > 2:
+        return encoded[1] << 8 | encoded[2], 3
     if marker == 0xDD:
         return int.from_bytes(encoded[1:5], "big"), 5
     raise BadInput("an array was expected")

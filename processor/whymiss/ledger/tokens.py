@@ -157,9 +157,10 @@ def _read_group(payload: bytes, spans: Sequence[Span]) -> Keys | None:
     # Where a number ends is before the next one's start.
     ends = _rows(starts >> 1 | 1 << (size - 1), size)
     words = np.ndarray(size, _WORD, encoded, 1, 1).take(ends).astype(np.uint32)
-    ends[1:] -= ends[:-1].copy()
-    ends[0] += 1
-    words &= _OF_WIDTH.take(ends, mode="clip")
+    widths = np.empty_like(ends)
+    widths[0] = ends[0] + 1
+    np.subtract(ends[1:], ends[:-1], out=widths[1:])
+    words &= _OF_WIDTH.take(widths, mode="clip")
     return words.astype(np.uint64)
 
 
