@@ -129,7 +129,8 @@ def against(rounds: int) -> None:
     """The same batches through what else could keep them."""
     print("\n## Beside peers, M block operations a second, the same batches: median (best)")
     rivals = {
-        "TTLCache entry a block": peers.ttl_entries,
+        "TTLCache entry a block, bare": peers.ttl_entries,
+        "TTLCache entry a block, with its facts": peers.ttl_facts,
         "dictionaries of lists, same answers": peers.plain,
     }
     for shape in ("4 x 64", WITH_REMOVALS, GROWING):

@@ -6,8 +6,8 @@ import importlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count, repeat
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch, Removed, Singles, Stored
 from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.model import StreamId
+from whymiss.model import StreamId, Tier
 
 DIGESTER = Digester(b"a key of 16 byte")
 STREAM = StreamId("engine", 0)
@@ -85,6 +85,30 @@ def ttl_entries() -> Keep:
                 entry = isinstance(event, Stored), batch.unix_nanos
                 for key in event.keys.tolist():
                     entries[key] = entry
+
+    return keep
+
+
+def ttl_facts() -> Keep:
+    """The same as one would keep it for a fleet: each entry of its worker and place, with its time, its parent and its digest.
+
+    With cachetools' own clock, and a bound that is not reached.
+    """
+    entries: TTLCache[tuple[StreamId, Tier, int, int], tuple[int, int | None, int | None]] = TTLCache(1 << 26, 3600.0)
+
+    def keep(batch: KvBatch) -> None:
+        nanos = batch.unix_nanos
+        for event in apart(batch.events):
+            if isinstance(event, Stored):
+                tier, group, above = event.tier, event.group, event.parent
+                own: Iterable[int | None] = repeat(None) if event.own is None else event.own.tolist()
+                for key, digest in zip(event.keys.tolist(), own, strict=False):
+                    entries[STREAM, tier, group, key] = nanos, above, digest
+                    above = key
+            elif isinstance(event, Removed):
+                tier, group = event.tier, event.group or 0
+                for key in event.keys.tolist():
+                    entries[STREAM, tier, group, key] = nanos, None, None
 
     return keep
 
