@@ -112,13 +112,13 @@ def test_the_last_decision_that_names_a_worker_counts() -> None:
         assert promise(*routes).route == RouteDecision(worker="w", pinned=True)
 
 
-def test_a_reset_came_after_the_promise_only_if_a_batch_came_between_them() -> None:
-    def lost(published: int, removal: Removal | None = Removal.CLEARED) -> int:
-        decided = Promise(at=Moment(earliest_unix_nanos=400, latest_unix_nanos=500))
-        return READER.lost_at(ME, removal, published, decided).earliest_unix_nanos
+def test_a_reset_came_after_the_batch_before_it() -> None:
+    reader = PromiseReader(Workers(WorkersConfig()), Told(batches={ME: [300, 500, 600]}), TOLERANCE)
 
-    # Of the record of this test every moment has a batch.
-    assert (lost(600), lost(501)) == (501, 0)
+    def lost(published: int, removal: Removal | None = Removal.CLEARED) -> int:
+        return reader.lost_at(ME, removal, published).earliest_unix_nanos
+
+    assert (lost(600), lost(500), lost(300)) == (500, 300, 0)
+    assert lost(600, Removal.RESTARTED) == 500
     assert lost(600, Removal.REMOVED) == 600
     assert lost(600, None) == 0, "it may have been gone before"
-    assert READER.lost_at(ME, Removal.CLEARED, 600, Promise()).earliest_unix_nanos == 0

@@ -111,6 +111,9 @@ class Told(msgspec.Struct, kw_only=True):
         later = [at for at in self.batches.get(stream, [LATE]) if at > unix_nanos]
         return later[0] + 1 if later else None
 
+    def published_before(self, stream: StreamId, unix_nanos: int) -> int | None:
+        return max((at for at in self.batches.get(stream, []) if at < unix_nanos), default=None)
+
     def as_of(
         self,
         stream: StreamId,

@@ -75,6 +75,9 @@ def agree_on_time(record: StreamRecord, naive: NaiveRecord) -> None:
     for index, at in enumerate(times):
         assert record.position_at(at) == naive.position_at(at)
         assert record.confirmed_position(at) == naive.confirmed_position(at)
+        before, theirs = record.published_before(at), naive.published_before(at)
+        # Of what left the window nothing is known.
+        assert before == theirs or (theirs is not None and theirs < begin and before is None)
         for until in times[index:]:
             assert record.stores_between(at, until) == naive.stores_between(at, until)
             assert record.coverage(at, until) == naive.coverage(at, until)

@@ -252,6 +252,9 @@ class NaiveRecord:
     def confirmed_position(self, unix_nanos: int) -> int | None:
         return min((end for nanos, _, end in self.batches if nanos > unix_nanos), default=None)
 
+    def published_before(self, unix_nanos: int) -> int | None:
+        return max((nanos for nanos, _, _ in self.batches if nanos < unix_nanos), default=None)
+
     def happened(self, place: tuple[Tier, int, int], position: int) -> Iterator[Operation | Barrier]:
         """Operations that count and barriers that mean something, in order."""
         operations = [one for one in self.operations.get(place, []) if one.ordinal < position and not one.reported]

@@ -110,7 +110,7 @@ class FactFinder:
         if stream is None or not reading.chain:
             missing = readings.gap or (Reason.NO_FIRST_MISS_KEY if stream is not None else Reason.NO_WORKER)
             return msgspec.structs.replace(facts, record_gap=missing)
-        facts = self._lost_at(self._record.add(facts, stream, reading, lookup), stream, request)
+        facts = self._lost_at(self._record.add(facts, stream, reading, lookup), stream)
         chain, _ = matchable_chain(facts, reading)
         unseen = facts.here is not None and facts.here.state is Residency.NEVER_SEEN
         if unseen:
@@ -122,13 +122,11 @@ class FactFinder:
             facts = self._relatives.add_siblings(facts, stream, reading)
         return self._settle_offload(facts, stream)
 
-    def _lost_at(self, facts: Facts, stream: StreamId, request: Request) -> Facts:
+    def _lost_at(self, facts: Facts, stream: StreamId) -> Facts:
         here = facts.here
         if here is None or here.state is not Residency.EVICTED or here.at_unix_nanos is None:
             return facts
-        said = engine_says(request.engine)
-        promise = self._promises.of(request, stream, _looked(request, said), expected=bool(facts.route_gap))
-        moment = self._promises.lost_at(stream, here.removal, here.at_unix_nanos, promise)
+        moment = self._promises.lost_at(stream, here.removal, here.at_unix_nanos)
         return msgspec.structs.replace(facts, lost_at=moment)
 
     def _settle_offload(self, facts: Facts, stream: StreamId) -> Facts:

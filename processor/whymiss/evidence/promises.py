@@ -95,19 +95,16 @@ class PromiseReader:
         rank = suffixed if rank is None else rank
         return worker == stream.worker and (rank is None or rank == stream.rank)
 
-    def lost_at(self, stream: StreamId, removal: Removal | None, published: int, promise: Promise) -> Moment:
+    def lost_at(self, stream: StreamId, removal: Removal | None, published: int) -> Moment:
         """When a block left, given when that was published.
 
-        vLLM publishes a reset with its next step, and a restart shows with the first batch of the new
-        life. So it happened at any time before, unless a batch came out between the promise and it. Of a
-        block that may have been gone before the reset, nothing more is known.
+        vLLM publishes a reset with its next step, and a restart shows with the first batch of the new life. So it
+        happened at any time since the batch before. Of a block that may have been gone before the reset, nothing more
+        is known.
         """
         earliest = published if removal is not None else 0
         if removal in {Removal.CLEARED, Removal.RESTARTED}:
-            earliest = 0
-            decided = promise.at.latest_unix_nanos if promise.at is not None else published
-            if self._ledger.position_at(stream, published - 1) > self._ledger.position_at(stream, decided):
-                earliest = decided + 1
+            earliest = self._ledger.published_before(stream, published) or 0
         return Moment(earliest_unix_nanos=earliest, latest_unix_nanos=published)
 
 

@@ -225,6 +225,10 @@ class Ledger:
         """The position after the first batch later than a time."""
         return self._record(stream).confirmed_position(unix_nanos)
 
+    def published_before(self, stream: StreamId, unix_nanos: int) -> int | None:
+        """When the last batch before a time was published."""
+        return self._record(stream).published_before(unix_nanos)
+
     def as_of(
         self,
         stream: StreamId,

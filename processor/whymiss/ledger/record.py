@@ -186,6 +186,10 @@ class StreamRecord:
         """The position after the first batch published later than a time, or ``None`` before it came."""
         return self.history.timeline.confirmed_position(unix_nanos)
 
+    def published_before(self, unix_nanos: int) -> int | None:
+        """When the last batch before a time was published, or ``None`` if none is known that was."""
+        return self.history.timeline.published_before(unix_nanos)
+
     def is_stranger(self, key: int, around: Lookback) -> bool:
         """Whether it is certain at a glance that a block was nothing to this stream around a lookup.
 

@@ -63,6 +63,11 @@ class Timeline:
         index = bisect_right(self.nanos, unix_nanos)
         return self.ends[index] if index < len(self.ends) else None
 
+    def published_before(self, unix_nanos: int) -> int | None:
+        """When the last batch before a time was flushed; ``None`` where none is kept that was."""
+        index = bisect_left(self.nanos, unix_nanos)
+        return self.nanos[index - 1] if index else None
+
     def nanos_at(self, ordinal: int) -> int:
         """The time of the batch that an event came in."""
         index = bisect_right(self.ends, ordinal)

@@ -187,6 +187,10 @@ class LedgerView(Protocol):
         """
         ...
 
+    def published_before(self, stream: StreamId, unix_nanos: int) -> int | None:
+        """When the stream published its last batch before a time; ``None`` where none is known that it did."""
+        ...
+
     def as_of(
         self,
         stream: StreamId,
