@@ -1,0 +1,245 @@
+"""The blocks of a segment that is being laid out: where each event's hang, and what they are.
+
+Nothing is made for a block here. What depends on the blocks held before, a chain's depth and digests, is settled for
+each event as a whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import starmap
+from struct import Struct
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .admissions import Admissions
+from .chains import (
+    CONTINUES,
+    HAS_EXTRAS,
+    HAS_OWN,
+    HAS_PARENT,
+    HAS_PREFIX,
+    PIECE,
+    PLACED,
+    REPORTED,
+    TAIL,
+    UNLISTED,
+    UNPLACED,
+    Chains,
+)
+from .digests import Digester
+from .events import Keys, Singles, Stored
+from .history import no_chains
+from .links import ROOT, Link, Links, stretches
+from .prefixes import Prefixes
+
+Codes: TypeAlias = npt.NDArray[np.uint32]
+"""What a run has beside each key."""
+
+_PIECE = Struct("=QQQiIHHB")
+"""One ``PIECE``: an array of many is made of their bytes in a third of the time."""
+
+_RAMP = np.arange(1, 1 << 17, 2, dtype=np.uint32)
+
+
+class Chaining:
+    """Takes the events of the dense group in order; ``end`` makes their columns. One a segment."""
+
+    def __init__(self, links: Links, digester: Digester, begin: int) -> None:
+        """``begin`` is the ordinal at which the segment begins."""
+        self.links = links
+        self._begin = begin
+        self._rows = 0
+        self._has_own = False
+        self._keys: list[Keys] = []
+        self._prefixes = Prefixes(digester)
+        self._links: list[Link | None] = []
+        self._tails: dict[int, int] = {}
+        """The latest event that ends with a block."""
+        self._first: list[int] = []
+        self._ordinals: list[int] = []
+        self._pieces: list[tuple[int, ...]] = []
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def holds(self, key: int) -> bool:
+        """Whether one of the events stored a block."""
+        return any((column == np.uint64(key)).any() for column in self._keys)
+
+    def add(self, event: Stored, ordinal: int, position: int, *, reported: bool) -> Codes:
+        """Take a store whose lookup stood at a position; returns the codes of its blocks."""
+        keys, row = event.keys, self._rows
+        count = keys.size
+        above, number = self._above(event)
+        flags = REPORTED | TAIL if reported else TAIL
+        own = event.own
+        if own is not None:
+            flags |= HAS_OWN
+            self._has_own = True
+        if own is not None and above is not None and above.prefix is not None:
+            flags |= HAS_PREFIX
+            self._prefixes.add(own, above.prefix if number is None else ~number, above.depth + 1)
+        else:
+            self._prefixes.add_unknown(own, count)
+        if above is None:
+            depth = UNLISTED if event.placeholder else UNPLACED
+            self._piece(event, (depth, ordinal, ordinal - position), ROOT, flags)
+            self._links.append(None)
+        else:
+            tail = self._pieces_of(event, ordinal, position, above, flags | PLACED)
+            self._tails[keys.item(-1)] = len(self._links)
+            # Its digest is reckoned when the segment ends.
+            prefix = 0 if flags & HAS_PREFIX else None
+            self._links.append(Link(above.depth + count, prefix, tail.extras, tail.last, tail.kinds))
+        self._keys.append(keys)
+        self._rows = end = row + count
+        return _RAMP[row:end] if end <= _RAMP.size else np.arange(2 * row + 1, 2 * end, 2, dtype=np.uint32)
+
+    def add_singles(self, event: Singles, base: int, admissions: Admissions) -> Codes:
+        """Take events of one block each, as ``add`` takes stores but without an array for each; returns their codes."""
+        offset = base - self._begin
+        codes: list[int] = []
+        above: list[int] = []
+        depths: list[int] = []
+        for key, at, parent in zip(event.keys.tolist(), event.at, event.parents, strict=True):
+            if parent is None:
+                codes.append(2 * (offset + at))
+                admissions.remove(base + at)
+                continue
+            codes.append(2 * self._rows + 1)
+            ordinal = base + at
+            digest, depth = self._add_single(event, key, parent, (ordinal, admissions.store(ordinal, parent)))
+            above.append(digest)
+            depths.append(depth)
+            self._rows += 1
+        self._prefixes.add_singles(event.own, above, depths)
+        self._has_own |= event.own is not None
+        stored = event.keys if len(depths) == len(codes) else event.keys[np.array(codes) & 1 == 1]
+        self._keys.append(stored)
+        return np.array(codes, np.uint32)
+
+    def end(self) -> Chains:
+        """The columns of all of them."""
+        if not self._first:
+            return no_chains()
+        digests = None
+        lasts: Sequence[int] = ()
+        if self._has_own:
+            own = self._prefixes.own()
+            prefix, lasts = self._prefixes.column(own)
+            digests = own, prefix, None
+        for key, event in self._tails.items():
+            link = self._links[event]
+            assert link is not None, "a tail has its place"
+            if link.prefix is not None:
+                link.prefix = lasts[event]
+            self.links.remember(key, link)
+        return Chains(
+            np.concatenate(self._keys),
+            digests,
+            np.array(self._first, np.uint32),
+            np.array(self._ordinals, np.int64),
+            np.frombuffer(b"".join(starmap(_PIECE.pack, self._pieces)), PIECE),
+        )
+
+    def _above(self, event: Stored) -> tuple[Link | None, int | None]:
+        """Where the event's first block hangs; ``None`` if that is not known.
+
+        With the number of the event in this segment whose last block it is: its digest is not reckoned yet.
+        """
+        parent = event.parent
+        if event.placeholder or event.sparse:
+            return None, None
+        if parent is None:
+            return ROOT, None
+        number = self._tails.get(parent)
+        if number is not None:
+            return self._links[number], number
+        return self.links.remembered(parent) or self._here(parent) or self.links.of(parent), None
+
+    def _here(self, key: int) -> Link | None:
+        """The link of a block inside the segment that is being laid out."""
+        if not self._keys:
+            return None
+        for row in np.flatnonzero(np.concatenate(self._keys) == np.uint64(key))[::-1].tolist():
+            piece = bisect_right(self._first, row) - 1
+            _, extras, last, depth, _, kinds, _, flags = self._pieces[piece]
+            if flags & PLACED:
+                prefix = self._prefixes.column(self._prefixes.own())[0].item(row) if flags & HAS_PREFIX else None
+                digest = extras if flags & HAS_EXTRAS else None
+                return Link(depth + row - self._first[piece], prefix, digest, last, kinds)
+        return None
+
+    def _pieces_of(self, event: Stored, ordinal: int, position: int, above: Link, flags: int) -> Link:
+        """Note the event's pieces; returns the link that the last one carries."""
+        where = above.depth + 1, ordinal, ordinal - position
+        if event.extras is None and not above.last and event.described is (above.extras is not None):
+            self._piece(event, where, above, flags)
+            return above
+        link, begun = above, -1
+        for begin, extras in stretches(event.extras):
+            if begun >= 0:
+                self._piece(event, where, link, flags & ~TAIL, begun)
+            link = self.links.carrying(link, where[0] + begin, extras, event.lora_name, described=event.described)
+            begun = begin
+        self._piece(event, where, link, flags, begun)
+        return link
+
+    def _piece(self, event: Stored, where: tuple[int, int, int], link: Link, flags: int, begin: int = 0) -> None:
+        """Note one piece; ``where`` is the event's first depth, its ordinal, and how far back the lookup stood."""
+        depth, ordinal, back = where
+        parent = event.parent
+        if begin:
+            flags |= CONTINUES
+            parent = int(event.keys[begin - 1])
+        if parent is not None:
+            flags |= HAS_PARENT
+        if link.extras is not None and flags & PLACED:
+            flags |= HAS_EXTRAS
+        self._first.append(self._rows + begin)
+        self._ordinals.append(ordinal)
+        self._pieces.append(
+            (parent or 0, link.extras or 0, link.last, depth + begin, back, link.kinds, event.group, flags)
+        )
+
+    def _add_single(self, event: Singles, key: int, parent: int, where: tuple[int, int]) -> tuple[int, int]:
+        """Note the piece of one store; ``where`` are its ordinal and its lookup's position.
+
+        Returns the digest of what it hangs on, or ``~`` the number of the event, and its depth; -1 where it is not known.
+        """
+        first, (ordinal, position) = event.first, where
+        number = self._tails.get(parent)
+        if number is not None:
+            link = self._links[number]
+        else:
+            link = self.links.remembered(parent) or self._here(parent) or self.links.of(parent)
+        flags = TAIL | HAS_PARENT if event.own is None else TAIL | HAS_PARENT | HAS_OWN
+        if link is None:
+            self._note(ordinal, (parent, 0, 0, UNPLACED, ordinal - position, 0, first.group, flags))
+            self._links.append(None)
+            return 0, -1
+        self._tails[key] = len(self._links)
+        depth, extras = link.depth + 1, link.extras
+        known = link.prefix is not None and event.own is not None
+        flags |= PLACED | HAS_PREFIX if known else PLACED
+        tail = link
+        if link.last or first.described is (extras is None):
+            tail = self.links.carrying(link, depth, (), first.lora_name, described=first.described)
+            extras = tail.extras
+        if extras is not None:
+            flags |= HAS_EXTRAS
+        piece = (parent, extras or 0, tail.last, depth, ordinal - position, tail.kinds, first.group, flags)
+        self._note(ordinal, piece)
+        self._links.append(Link(depth, 0 if known else None, extras, tail.last, tail.kinds))
+        if not known:
+            return 0, -1
+        return (link.prefix or 0) if number is None else ~number, depth
+
+    def _note(self, ordinal: int, piece: tuple[int, ...]) -> None:
+        self._first.append(self._rows)
+        self._ordinals.append(ordinal)
+        self._pieces.append(piece)
