@@ -16,6 +16,7 @@ from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.events import KvBatch, Singles, Stored
 from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.segments import Segment
+from whymiss.ledger.singles import FEWEST
 from whymiss.model import SECOND, StreamId
 
 ALIKE: Fields = {"extra_keys": [None], "group_idx": 0, "kv_cache_spec_kind": "full_attention"}
@@ -83,6 +84,10 @@ def single(key: object = FIRST, parent: object = PARENT, **fields: object) -> Fi
     return stored([key], (7, 8), **{**ALIKE, "parent_block_hash": parent, **fields})
 
 
+ENOUGH = [single(2**63 + 50 + number, 2**63 + 60 + number) for number in range(FEWEST)]
+"""So many that they are gathered, with whatever is like them beside them."""
+
+
 def without(event: Fields) -> Fields:
     return {name: value for name, value in event.items() if value is not ...}
 
@@ -120,8 +125,9 @@ def test_a_store_that_says_something_else_is_none_of_them(changes: Fields, token
         [one, other, third],
         [other, other, one, third],
         [one, third, other],
+        [other] * FEWEST,
     ):
-        agrees(events, tokens=tokens)
+        agrees([*events, *ENOUGH, *events, *ENOUGH], tokens=tokens)
 
 
 @pytest.mark.parametrize("changes", ELSEWHERE, ids=str)
@@ -130,12 +136,12 @@ def test_nor_is_a_removal_from_elsewhere(changes: Fields) -> None:
         one, third = single(**place), single(THIRD, FIRST, **place)
         gone = without(removed(GONE, **PLACE) | changes)
         for events in ([one, gone], [one, gone, third], [gone, one, third, gone, gone], [gone, gone, *[gone, one] * 2]):
-            agrees(events)
+            agrees([*events, *(event | place for event in ENOUGH), *events, *(event | place for event in ENOUGH)])
 
 
 @pytest.mark.parametrize("between", [CLEARED, {"type": "BlockMoved"}, {"type": 5}], ids=str)
 def test_nor_is_what_changes_everything(between: Fields) -> None:
-    agrees([single(), between, single(THIRD, FIRST), between, removed(GONE, **PLACE)])
+    agrees([*ENOUGH, between, *ENOUGH, between, removed(GONE, **PLACE), *ENOUGH])
 
 
 HASHES = st.integers(2**63, 2**64 - 1) | st.binary(min_size=32, max_size=32)
@@ -163,14 +169,16 @@ NUMBERS_APART = single(SECOND_ONE, token_ids=[1, 2, 3])
 @pytest.mark.parametrize("between", [[], [NUMBERS_APART], [NUMBERS_APART] * 2, [removed(GONE, **PLACE)]], ids=str)
 def test_so_they_do_beside_a_prompt_whose_token_ids_are_read_as_a_column(at: int, between: list[Fields]) -> None:
     events = [single(), *between, single(THIRD, FIRST), single(SECOND_ONE)]
-    agrees([*events[:at], PROMPT, *events[at:]])
+    agrees([*events[:at], PROMPT, *events[at:], *ENOUGH])
+    agrees([*ENOUGH, *events[:at], PROMPT, *events[at:]])
 
 
 @pytest.mark.parametrize("odd", [1.5e300, "12345678", [b"0123456"]], ids=str)
 def test_hashes_that_only_take_the_same_room_are_looked_at_one_by_one(odd: object) -> None:
     events = [single(), single(odd), removed(GONE, **PLACE), single(THIRD)]
     for order in (events, events[::-1], events[:2] * 3):
-        agrees(order)
+        agrees([*order, *ENOUGH])
+        agrees([*ENOUGH, *order])
 
 
 def test_a_long_run_of_removals_is_one_of_its_own() -> None:
@@ -231,7 +239,7 @@ def scripts(draw: st.DrawFn) -> list[KvBatch]:
     found = []
     for number in range(draw(st.integers(1, 4))):
         events: list[Fields] = []
-        for _ in range(draw(st.integers(0, 8))):
+        for _ in range(draw(st.integers(0, 16))):
             one, parent = draw(st.sampled_from(blocks)), draw(st.sampled_from(blocks))
             fields = draw(st.sampled_from([*[CONTINUES] * 6, *BEGINS])) | {}
             if fields.get("parent_block_hash") is ...:
@@ -299,7 +307,7 @@ def test_what_continues_a_root_is_laid_out_as_one_by_one(settled: Sequence[int],
         for key, parent in ((FIRST, PARENT), (SECOND_ONE, FIRST), (THIRD, 99), (SECOND_ONE, 99))
     )
     later = [one, gone, other, gone, gone, third]
-    again = [without(single(key, SECOND_ONE) | like) for key in (GONE, 99)] + [gone, fourth]
+    again = [without(single(key, SECOND_ONE) | like) for key in (GONE, 99)] + [gone, fourth, gone]
     laid_out_alike([decode(begin), decode(*later), decode(*again), decode(*later, tokens=False)], settled)
     laid_out_alike([decode(begin, *later, *again, begin)])
 

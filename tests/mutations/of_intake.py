@@ -204,9 +204,6 @@ COLUMNS = guards(
 SINGLES = guards(
     "ledger/singles.py",
     "tests/ledger/test_singles.py tests/ledger/test_model.py",
-    ("singles-removals", "removals alone are a run of their own",
-     "if len(hashes) < 2 or len(hashes) <= row - begin:",
-     "if len(hashes) < 2:"),
     ("singles-alike", "a store that says something else is not among them",
      "if _said_of_store(event) != said or len(event.block_hashes) != width:",
      "if len(event.block_hashes) != width:"),

@@ -23,8 +23,11 @@ from .slots import StoredSlot, stored_of
 _ONE_NIL = Raw(b"\x91\xc0")
 _DIGEST_BYTES = 32
 
+FEWEST = 5
+"""Events that are gathered at least: of fewer each is made sooner by itself."""
+
 _REMOVALS_AHEAD = 3
-"""Removals that may come before the first store: more are a run of their own."""
+"""Removals that may come before the first store: more are a run of their own. Less than are gathered, so that one is among these."""
 
 _said_of_store = attrgetter(
     *("extra_keys", "cache_salt", "additional_salt", "session_id"),
@@ -45,7 +48,7 @@ class Gathered(msgspec.Struct, gc=False):
     ahead: int
     """Removals before it."""
     keys: bytes | None
-    """Eight big-endian bytes an event; ``None`` where their hashes are not written alike: then they are no good together."""
+    """Eight big-endian bytes an event; ``None`` where they are few, or their hashes not written alike: together they are no good."""
     parents: list[int | None]
     """The key that each store's block continues; ``None`` for a removal."""
     tokens: array[int]
@@ -53,14 +56,14 @@ class Gathered(msgspec.Struct, gc=False):
 
 
 def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | None:
-    """As many decoded events as there are from one on; ``None`` where there are not two, or no store is among the first.
+    """As many decoded events as there are from one on; ``None`` where there cannot be enough, or no store is among the first.
 
     With ``tokens`` they are read where they are left as bytes.
     """
     row = begin
     while row < len(events) and row - begin < _REMOVALS_AHEAD and type(events[row]) is WireRemoved:
         row += 1
-    first = events[row] if row < len(events) > begin + 1 else None
+    first = events[row] if row < len(events) >= begin + FEWEST else None
     if (type(first) is not WireStored and type(first) is not WireStoredUnread) or not _says_no_more(first):
         return None
     said, place, width = _said_of_store(first), _said_of_place(first), len(first.block_hashes)
@@ -84,10 +87,8 @@ def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | 
         else:
             break
         hashes.append(event.block_hashes)
-    # Where the first store is not among them, they are removals only.
-    if len(hashes) < 2 or len(hashes) <= row - begin:
-        return None
-    return Gathered(first, row - begin, keys_alike(b"".join(hashes), len(hashes)), parents, column)
+    keys = keys_alike(b"".join(hashes), len(hashes)) if len(hashes) >= FEWEST else None
+    return Gathered(first, row - begin, keys, parents, column)
 
 
 def _says_no_more(wire: WireStored | WireStoredUnread) -> bool:
