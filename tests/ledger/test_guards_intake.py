@@ -130,6 +130,16 @@ def test_what_comes_between_two_stores_under_one_block_parts_their_lookups(betwe
     assert [store.position for store in one.stores_between(0, 10)] == [0, 1, 2 if between != CLEARED else 3]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{**SLIDING, "block_size": 4}, {"medium": "CPU", "block_size": 4}, {"block_size": 0, "token_ids": []}],
+    ids=str,
+)
+def test_the_block_size_is_that_of_the_dense_group_on_the_device(other: Fields) -> None:
+    one = told(said(10, chain([A])), said(20, chain([B], None, other)))
+    assert one.block_size() == 2
+
+
 def test_only_the_last_block_of_a_store_is_a_tail_to_be_continued() -> None:
     one = told(said(10, chain([A, B])), said(20, chain([C], A)), said(30, chain([D], B)))
     assert [store.parent_tail_unix_nanos for store in one.stores_between(0, 30)] == [None, None, 10]

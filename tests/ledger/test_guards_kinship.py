@@ -107,6 +107,12 @@ def test_extra_keys_say_the_same_of_a_chain_however_it_was_cut_into_events() -> 
     assert [block is not None and block.extras is not None for block in said[0]] == [True, True, True]
 
 
+def test_kinds_of_extra_keys_add_up_along_a_chain() -> None:
+    one = told(chain([(1, 1), (2, 2), (3, 3)], extra_keys=[["salt"], [["an image", 3]], None]))
+    kinds = [block.kinds for key in (1, 2, 3) if (block := one.block(key)) is not None]
+    assert kinds == [("cache_salt",), ("cache_salt", "mm"), ("cache_salt", "mm")]
+
+
 def test_of_many_children_none_is_overlooked() -> None:
     one = told(chain([(1, 1)]), *(chain([(key, key)], 1) for key in range(2, 2 + 2 * BROOD + 1)))
     everybody = list(range(2, 2 + 2 * BROOD + 1))

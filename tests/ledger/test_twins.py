@@ -125,6 +125,17 @@ def test_a_chain_that_was_stored_in_one_is_as_long_as_its_tokens_are_the_same(
     assert ledger.leading_like(ME, [FIRST + one for one in mine], 1, among=OTHER) == expected
 
 
+def test_a_chain_that_was_stored_in_one_is_as_long_as_it_is_held() -> None:
+    ledger = Ledger(digester=Digester(bytes(32)))
+    chain = [FIRST, FIRST + 1, FIRST + 2]
+    ledger.accept(ME, 0, store(chain), Delivery())
+    ledger.accept(OTHER, 0, reseeded(store(chain)), Delivery())
+    gone = np.array([chain[1]], np.uint64) ^ SEED
+    left = Removed(gone, np.array([0]), Tier.DEVICE, "gpu", 0)
+    ledger.accept(OTHER, 1, KvBatch(unix_nanos=2 * SECOND, events=[left], count=1), Delivery())
+    assert [ledger.leading_like(ME, chain, position, among=OTHER) for position in (1, 2)] == [3, 1]
+
+
 def test_no_block_is_another_of_itself_behind_a_block_that_is() -> None:
     ledger = Ledger(digester=Digester(bytes(32)))
     batch = store([FIRST, SECOND_ONE])
