@@ -203,6 +203,25 @@ def memory() -> None:
     )
     for name, before, after in zip(("store", "removal"), weights, weights[1:], strict=False):
         print(f"  {name:>8} {(after[0] - before[0]) / blocks:5.1f} bytes ({(after[1] - before[1]) / blocks:5.1f})")
+    memory_alone()
+
+
+def memory_alone() -> None:
+    """The same of stores of one block an event, each continuing another request's chain than the one before."""
+    blocks, at_once = 1 << 17, 16
+    words = Words(3, "integers")
+    ledger = Ledger(bytes_max=1 << 40, digester=peers.DIGESTER)
+    (root,) = words.keys(1)
+    tails = [root] * 256
+    for seq in range(blocks // at_once):
+        events = []
+        for number, key in enumerate(words.keys(at_once), seq * at_once):
+            events.append(words.store([key], words.tokens(1), tails[number % len(tails)]))
+            tails[number % len(tails)] = key
+        batch = decode_batch(payload(events, (1 + seq) * 1_000_000), peers.DIGESTER)
+        ledger.accept(StreamId("engine", 0), seq, batch, Delivery(now=seq / 1e3))
+    ledger.finish_upkeep()
+    print(f"     store {ledger.retained_bytes / blocks:5.1f} bytes, where {blocks:,} are stored one an event")
 
 
 def percentiles(values: Column, *wanted: float) -> str:
