@@ -98,8 +98,13 @@ def ttl_facts() -> Keep:
 
     def keep(batch: KvBatch) -> None:
         nanos = batch.unix_nanos
-        for event in apart(batch.events):
-            if isinstance(event, Stored):
+        for event in batch.events:
+            if isinstance(event, Singles):
+                tier, group = event.first.tier, event.first.group
+                digests = iter(() if event.own is None else event.own.tolist())
+                for key, parent in zip(event.keys.tolist(), event.parents, strict=True):
+                    entries[STREAM, tier, group, key] = nanos, parent, None if parent is None else next(digests, None)
+            elif isinstance(event, Stored):
                 tier, group, above = event.tier, event.group, event.parent
                 own: Iterable[int | None] = repeat(None) if event.own is None else event.own.tolist()
                 for key, digest in zip(event.keys.tolist(), own, strict=False):

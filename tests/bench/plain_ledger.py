@@ -9,10 +9,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.ledger.batches import apart
 from whymiss.ledger.digests import Digester
-from whymiss.ledger.events import ExtraKey, KvBatch, Removed, Stored
+from whymiss.ledger.events import ExtraKey, KvBatch, Removed, Singles, Stored
 from whymiss.model import Residency
+
+_MASK = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -44,15 +45,37 @@ class PlainLedger:
 
     def apply(self, batch: KvBatch) -> None:
         """Take one batch."""
-        for event in apart(batch.events):
+        for event in batch.events:
             if isinstance(event, Stored):
                 self._store(event, self.end + event.index)
+            elif isinstance(event, Singles):
+                self._singles(event)
             elif isinstance(event, Removed):
                 for key, at in zip(event.keys.tolist(), event.at.tolist(), strict=True):
                     self.ordinals.setdefault(key, []).append(2 * (self.end + at))
         self.end += batch.count
         self.nanos.append(batch.unix_nanos)
         self.ends.append(self.end)
+
+    def _singles(self, event: Singles) -> None:
+        # Not expanded first: what that costs would be no cost of the dictionaries.
+        own = iter(() if event.own is None else event.own.tolist())
+        for key, at, parent in zip(event.keys.tolist(), event.at, event.parents, strict=True):
+            ordinal = self.end + at
+            if parent is None:
+                self.ordinals.setdefault(key, []).append(2 * ordinal)
+                continue
+            above = self.blocks.get(parent)
+            depth, digest, prefix = 0 if above is None else above.depth + 1, next(own, None), None
+            if digest is not None and above is not None and above.prefix is not None:
+                multiplier = self.digester.depth_multipliers(depth, 1).item(0)
+                prefix = (digest * multiplier + above.prefix) & _MASK
+            self.ordinals.setdefault(key, []).append(2 * ordinal + 1)
+            self.blocks[key] = Identity(parent, depth, digest, prefix, ())
+            self.under.setdefault(parent, []).append((ordinal, key))
+            if digest is not None and prefix is not None:
+                self.by_own.setdefault(digest, []).append(key)
+                self.by_prefix.setdefault(prefix, []).append(key)
 
     def _store(self, event: Stored, ordinal: int) -> None:
         keys: list[int] = event.keys.tolist()
