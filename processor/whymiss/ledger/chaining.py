@@ -50,13 +50,14 @@ class Chaining:
 
     def __init__(self, links: Links, digester: Digester, begin: int) -> None:
         """``begin`` is the ordinal at which the segment begins."""
-        self.links = links
+        self._links = links
         self._begin = begin
         self._rows = 0
         self._has_own = False
         self._keys: list[Keys] = []
         self._prefixes = Prefixes(digester)
-        self._links: list[Link | None] = []
+        self._ends: list[Link | None] = []
+        """The last block of each event; ``None`` where its place is not known."""
         self._tails: dict[int, int] = {}
         """The latest event that ends with a block."""
         self._first: list[int] = []
@@ -88,13 +89,13 @@ class Chaining:
         if above is None:
             depth = UNLISTED if event.placeholder else UNPLACED
             self._piece(event, (depth, ordinal, ordinal - position), ROOT, flags)
-            self._links.append(None)
+            self._ends.append(None)
         else:
             tail = self._pieces_of(event, ordinal, position, above, flags | PLACED)
-            self._tails[keys.item(-1)] = len(self._links)
+            self._tails[keys.item(-1)] = len(self._ends)
             # Its digest is reckoned when the segment ends.
             prefix = 0 if flags & HAS_PREFIX else None
-            self._links.append(Link(above.depth + count, prefix, tail.extras, tail.last, tail.kinds))
+            self._ends.append(Link(above.depth + count, prefix, tail.extras, tail.last, tail.kinds))
         self._keys.append(keys)
         self._rows = end = row + count
         return _RAMP[row:end] if end <= _RAMP.size else np.arange(2 * row + 1, 2 * end, 2, dtype=np.uint32)
@@ -133,11 +134,11 @@ class Chaining:
             prefix, lasts = self._prefixes.column(own)
             digests = own, prefix, None
         for key, event in self._tails.items():
-            link = self._links[event]
+            link = self._ends[event]
             assert link is not None, "a tail has its place"
             if link.prefix is not None:
                 link.prefix = lasts[event]
-            self.links.remember(key, link)
+            self._links.remember(key, link)
         return Chains(
             np.concatenate(self._keys),
             digests,
@@ -158,8 +159,8 @@ class Chaining:
             return ROOT, None
         number = self._tails.get(parent)
         if number is not None:
-            return self._links[number], number
-        return self.links.remembered(parent) or self._here(parent) or self.links.of(parent), None
+            return self._ends[number], number
+        return self._links.remembered(parent) or self._here(parent) or self._links.of(parent), None
 
     def _here(self, key: int) -> Link | None:
         """The link of a block inside the segment that is being laid out."""
@@ -184,7 +185,7 @@ class Chaining:
         for begin, extras in stretches(event.extras):
             if begun >= 0:
                 self._piece(event, where, link, flags & ~TAIL, begun)
-            link = self.links.carrying(link, where[0] + begin, extras, event.lora_name, described=event.described)
+            link = self._links.carrying(link, where[0] + begin, extras, event.lora_name, described=event.described)
             begun = begin
         self._piece(event, where, link, flags, begun)
         return link
@@ -214,27 +215,27 @@ class Chaining:
         first, (ordinal, position) = event.first, where
         number = self._tails.get(parent)
         if number is not None:
-            link = self._links[number]
+            link = self._ends[number]
         else:
-            link = self.links.remembered(parent) or self._here(parent) or self.links.of(parent)
+            link = self._links.remembered(parent) or self._here(parent) or self._links.of(parent)
         flags = TAIL | HAS_PARENT if event.own is None else TAIL | HAS_PARENT | HAS_OWN
         if link is None:
             self._note(ordinal, (parent, 0, 0, UNPLACED, ordinal - position, 0, first.group, flags))
-            self._links.append(None)
+            self._ends.append(None)
             return 0, -1
-        self._tails[key] = len(self._links)
+        self._tails[key] = len(self._ends)
         depth, extras = link.depth + 1, link.extras
         known = link.prefix is not None and event.own is not None
         flags |= PLACED | HAS_PREFIX if known else PLACED
         tail = link
         if link.last or first.described is (extras is None):
-            tail = self.links.carrying(link, depth, (), first.lora_name, described=first.described)
+            tail = self._links.carrying(link, depth, (), first.lora_name, described=first.described)
             extras = tail.extras
         if extras is not None:
             flags |= HAS_EXTRAS
         piece = (parent, extras or 0, tail.last, depth, ordinal - position, tail.kinds, first.group, flags)
         self._note(ordinal, piece)
-        self._links.append(Link(depth, 0 if known else None, extras, tail.last, tail.kinds))
+        self._ends.append(Link(depth, 0 if known else None, extras, tail.last, tail.kinds))
         if not known:
             return 0, -1
         return (link.prefix or 0) if number is None else ~number, depth

@@ -16,11 +16,11 @@ from msgspec import Raw
 from ..errors import BadInput
 from .digests import BLOCK_TOKENS_MAX
 from .events import Keys, Singles
+from .extras import has_none
 from .keys import DECODE_ERRORS, GROUPS, array_header, key_of, keys_alike
-from .shapes import NOTHING, WireRemoved, WireStored, WireStoredUnread
+from .shapes import WireRemoved, WireStored, WireStoredUnread
 from .slots import StoredSlot, stored_of
 
-_ONE_NIL = Raw(b"\x91\xc0")
 _DIGEST_BYTES = 32
 
 FEWEST = 5
@@ -64,7 +64,7 @@ def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | 
     while row < len(events) and row - begin < _REMOVALS_AHEAD and type(events[row]) is WireRemoved:
         row += 1
     first = events[row] if row < len(events) >= begin + FEWEST else None
-    if (type(first) is not WireStored and type(first) is not WireStoredUnread) or not _says_no_more(first):
+    if (type(first) is not WireStored and type(first) is not WireStoredUnread) or not _may_begin(first):
         return None
     said, place, width = _said_of_store(first), _said_of_place(first), len(first.block_hashes)
     column = array("Q")
@@ -91,15 +91,10 @@ def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | 
     return Gathered(first, row - begin, keys, parents, column)
 
 
-def _says_no_more(wire: WireStored | WireStoredUnread) -> bool:
+def _may_begin(wire: WireStored | WireStoredUnread) -> bool:
     """Whether a store has no extra keys, and says so, and blocks of a size."""
-    return (
-        wire.extra_keys == _ONE_NIL
-        and wire.cache_salt == NOTHING
-        and wire.additional_salt == NOTHING
-        and 0 < (wire.block_size or 0) <= BLOCK_TOKENS_MAX
-        and (wire.group_idx or 0) in GROUPS
-    )
+    sized = 0 < (wire.block_size or 0) <= BLOCK_TOKENS_MAX
+    return sized and (wire.group_idx or 0) in GROUPS and has_none(wire, 1)
 
 
 def _parent_of_single(event: WireStored | WireStoredUnread, column: array[int], *, tokens: bool) -> int | None:
