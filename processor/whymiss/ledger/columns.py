@@ -54,6 +54,7 @@ class Columns:
         self._witness = witness
         self._digester = digester
         self.digests_tokens = tokens
+        """Whether token ids are wanted at all."""
         self._extras: ExtrasReader | None = None
         self._slots: list[StoredSlot | RemovedSlot | SinglesSlot | Cleared] = []
         self._keys = bytearray()
@@ -84,7 +85,7 @@ class Columns:
             self._unknown += 1
 
     def add_singles(self, index: int, events: Sequence[object], begin: int) -> int:
-        """Take neighbouring events of one block each, from one of them on; returns how many, or 0 where there are no two."""
+        """Take neighbouring events of one block each, from one of them on; returns how many; 0 for none, or too few."""
         found = gather(events, begin, tokens=self.digests_tokens) if index >= self._alone_until else None
         if found is None:
             return 0

@@ -25,7 +25,7 @@ def has_none(wire: WireStored | WireStoredUnread, blocks: int) -> bool:
     """Whether an event lists a nil for each block and no salt beside them, as most do: then there is nothing to read."""
     if wire.cache_salt is not NOTHING or wire.additional_salt is not NOTHING:
         return False
-    return wire.extra_keys == _nils_of(blocks) if blocks <= _NILS_MAX else False
+    return blocks <= _NILS_MAX and wire.extra_keys == _nils_of(blocks)
 
 
 class ExtrasReader:
