@@ -16,7 +16,7 @@ import yaml
 
 from whymiss import __version__
 from whymiss.config import Config, parse
-from whymiss.edge.prometheus import name_of
+from whymiss.edge.telemetry.prometheus import name_of
 from whymiss.measures import DIMENSIONS, INSTRUMENTS, Kind
 from whymiss.model import Cause, Owner, Reason
 

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar as ExemplarText
 from prometheus_client.samples import Sample
 
-from whymiss.edge.prometheus import Exposition, Format, name_of
+from whymiss.edge.telemetry.prometheus import Exposition, Format, name_of
 from whymiss.measures import DIMENSIONS, Dimensions, Exemplar, Kind, Measures, MetricSnapshot
 from whymiss.model import Cause, Owner, Reason, Verdict
 

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 
-from whymiss.edge.otlp_metrics import Sent, batches, metrics_of
+from whymiss.edge.telemetry.otlp_metrics import Sent, batches, metrics_of
 from whymiss.measures import DIMENSIONS, Dimensions, Exemplar, Measures
 from whymiss.model import Cause, Owner, Reason, Verdict
 

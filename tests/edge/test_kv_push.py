@@ -21,8 +21,8 @@ from tests.edge.cores import PassingCore, counted
 from tests.edge.loops import looped
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config
-from whymiss.edge import logs
 from whymiss.edge.kv_push import PUSH, PUSH_STREAM, SNAPSHOT, kv_push_service
+from whymiss.edge.telemetry import logs
 from whymiss.pipeline import Pipeline
 from whymiss.wire import kv_push_pb2 as schema
 

@@ -28,10 +28,10 @@ from tests.edge.sinks import GrpcSink, config_for
 from tests.edge.test_kv_service import pipeline_of, until, workers
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config, parse
-from whymiss.edge import logs
 from whymiss.edge.config_file import read
 from whymiss.edge.reload import differences
 from whymiss.edge.service import Service
+from whymiss.edge.telemetry import logs
 from whymiss.errors import ConfigError
 
 KEYS = ("a key of the operator", "another key of his")

@@ -6,7 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from .logs import Log
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from .core import Core

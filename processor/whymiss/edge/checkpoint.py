@@ -20,7 +20,7 @@ from typing import Final
 from ..errors import BadInput
 from ..ledger.checkpoint import dump, load
 from ..ledger.fleet import Ledger
-from .logs import Log
+from .telemetry.logs import Log
 
 KEY_BYTES: Final = 32
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from .logs import Log
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

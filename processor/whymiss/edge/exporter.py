@@ -15,8 +15,8 @@ from ..errors import Overloaded
 from ..redaction import Signal
 from ..wire.split import span_count
 from .delivery import Deferred, Delivered, Pace, Refused, Standing
-from .logs import Log
 from .portions import divide
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..measures import Measures
     from ..redaction import Redacted
     from .delivery import Reply, Transport
-    from .logs import Scalar
+    from .telemetry.logs import Scalar
 
 CONCURRENCY = 10
 """Requests under way to one destination, as a Collector's ``num_consumers``."""

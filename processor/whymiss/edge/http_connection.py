@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ..wire.json_out import status_body
 from .answers import FAILED, MALFORMED
-from .logs import Log
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,7 +9,7 @@ from ..errors import BadInput, Overloaded
 from ..redaction import Signal
 from ..wire.kv_logs import take_kv_events
 from ..wire.split import span_count
-from .logs import Log
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

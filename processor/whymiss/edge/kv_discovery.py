@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from ..config import KvDiscoveryConfig, KvEventsConfig, KvSourceConfig, expand, parse_sources, sources_at
 from ..errors import ConfigError
 from ..measures import Measures
-from .logs import Log
+from .telemetry.logs import Log
 
 log = Log("kv_discovery")
 

@@ -16,7 +16,7 @@ import zmq
 import zmq.asyncio
 
 from ..pipeline import KvSource
-from .logs import Log
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from ..errors import BadInput
 from ..pipeline import KvSource
 from ..wire.kv_push import Pushed, push_response, read_push, read_snapshot
 from .answers import answer_to
-from .logs import Log
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

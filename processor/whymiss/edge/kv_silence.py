@@ -15,7 +15,7 @@ import msgspec
 
 from ..measures import Measures
 from .kv_discovery import Subscriber
-from .logs import Log
+from .telemetry.logs import Log
 
 LOOKS: Final = 4
 """How often a silence of full length is looked for within its length: it is noticed a quarter late at most."""

@@ -20,8 +20,8 @@ from ..errors import Overloaded
 from ..evidence.recent import LIFE_BYTES, LIVES_MAX
 from ..join import NAME_BYTES, REMEMBERED_BYTES
 from ..pipeline.verdicts import VERDICT_BYTES
-from .logs import Log
-from .telemetry import resident_bytes
+from .telemetry.logs import Log
+from .telemetry.metrics import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

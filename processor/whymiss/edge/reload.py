@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..errors import BadInput, ConfigError
-from .logs import Log
 from .references import load
+from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from ..config import Config

@@ -19,14 +19,13 @@ import zmq.asyncio
 from ..errors import BadInput, ConfigError
 from ..pipeline import Pipeline
 from ..wire.split import upb_in_use
-from . import logs, references
+from . import references
 from .advance import Advance
 from .checkpoint import CheckpointFile, Checkpoints
 from .chores import Chores
 from .delivery import Pace
 from .exporter import Exporter
 from .fan_out import FanOut
-from .health import Health, Status
 from .intake import Intake
 from .kv_discovery import Discovery, World
 from .kv_events import KvListener, source_name
@@ -43,7 +42,9 @@ from .spool.replay import Replay
 from .spool.spool import Spool
 from .status.site import StatusSite
 from .status.survey import Survey
-from .telemetry import MetricsServer, OtlpMetricsPush, own_resource
+from .telemetry import logs
+from .telemetry.health import Health, Status
+from .telemetry.metrics import MetricsServer, OtlpMetricsPush, own_resource
 from .transports import connect
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from ..config import Config, KvSourceConfig
     from ..measures import Measures, MetricSnapshot
     from .core import Core
-    from .telemetry import Temporality
+    from .telemetry.metrics import Temporality
 
 _RECEIVERS_SHARE = 0.1  # of the shutdown's deadline; requests under way take milliseconds
 _PUSH_SECONDS_MAX = 5.0

@@ -12,9 +12,9 @@ import pytest
 
 from tests.edge.loops import looped
 from tests.edge.status.snapshots import BUSY
-from whymiss.edge.health import Health
 from whymiss.edge.status.facts import Snapshot
 from whymiss.edge.status.site import StatusSite, refresh_seconds
+from whymiss.edge.telemetry.health import Health
 
 
 class Looks:

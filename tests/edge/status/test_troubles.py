@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from whymiss.edge.logs import Log
 from whymiss.edge.status.troubles import DETAIL_CHARS_MAX, DISTINCT_MAX, Troubles
+from whymiss.edge.telemetry.logs import Log
 from whymiss.errors import BadInput
 
 

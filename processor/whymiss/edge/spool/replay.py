@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from ..logs import Log
+from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
     from ..delivery import Pace

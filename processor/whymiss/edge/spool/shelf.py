@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ..logs import Log
+from ..telemetry.logs import Log
 from .records import (
     NOTE_BYTES,
     Damage,

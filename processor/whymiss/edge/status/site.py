@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from ..web import Answer
+from ..telemetry.web import Answer
 from .facts import Snapshot
 from .page import STYLE, page_of
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ...pipeline import Pipeline
     from ..exporter import Exporter
     from ..fan_out import FanOut
-    from ..health import Health
     from ..kv_silence import Heard, Silence
     from ..spool.spool import Spool
+    from ..telemetry.health import Health
 
 _NOBODY: Final[Mapping[str, Heard]] = {}
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from ..logs import OURS
+from ..telemetry.logs import OURS
 from .facts import Trouble
 
 DISTINCT_MAX: Final = 20

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.utils import floatToGoString
 
-from whymiss.edge.prometheus import PORTION_CHARS, Exposition, Format, name_of
+from whymiss.edge.telemetry.prometheus import PORTION_CHARS, Exposition, Format, name_of
 from whymiss.measures import (
     DIMENSIONS,
     INSTRUMENTS,

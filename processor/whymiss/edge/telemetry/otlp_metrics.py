@@ -24,13 +24,13 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from .. import __version__
-from ..measures import OVERFLOW, Kind, MetricSnapshot
+from ... import __version__
+from ...measures import OVERFLOW, Kind, MetricSnapshot
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-    from ..measures import Exemplar, Instrument, Point
+    from ...measures import Exemplar, Instrument, Point
 
 POINTS_MAX: Final = 2000
 """Points a request. One of a histogram with all dimensions takes about 1 KiB, and 4 MiB is the limit."""

@@ -18,10 +18,10 @@ from itertools import accumulate
 from math import inf, isnan
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..measures import Kind
+from ...measures import Kind
 
 if TYPE_CHECKING:
-    from ..measures import Exemplar, Instrument, MetricSnapshot, Point
+    from ...measures import Exemplar, Instrument, MetricSnapshot, Point
 
 PORTION_CHARS: Final = 1 << 17
 """How long a portion is, but for its last series: about half a millisecond of work."""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.edge.negotiation import format_for, takes_gzip
-from whymiss.edge.prometheus import Format
+from whymiss.edge.telemetry.negotiation import format_for, takes_gzip
+from whymiss.edge.telemetry.prometheus import Format
 
 PROMETHEUS_3 = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"

@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from whymiss.edge.health import Health, Status
+from whymiss.edge.telemetry.health import Health, Status
 
 LOOPBACK = "127.0.0.1:0"
 

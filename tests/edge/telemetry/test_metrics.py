@@ -19,8 +19,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from prometheus_client.openmetrics import parser
 
 from whymiss.config import TelemetryConfig
-from whymiss.edge.prometheus import Exposition, Format
-from whymiss.edge.telemetry import Collect, MetricsServer, OtlpMetricsPush, Temporality, own_resource, resident_bytes
+from whymiss.edge.telemetry.metrics import (
+    Collect,
+    MetricsServer,
+    OtlpMetricsPush,
+    Temporality,
+    own_resource,
+    resident_bytes,
+)
+from whymiss.edge.telemetry.prometheus import Exposition, Format
 from whymiss.measures import Dimensions, Measures, MetricSnapshot
 from whymiss.model import Cause, Owner, Verdict
 

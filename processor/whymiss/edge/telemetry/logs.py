@@ -20,7 +20,7 @@ from typing import Final, TextIO, TypeAlias
 
 import msgspec
 
-from ..errors import BadInput, ConfigError, Overloaded
+from ...errors import BadInput, ConfigError, Overloaded
 
 Scalar: TypeAlias = str | int | float | bool | None
 

@@ -20,7 +20,7 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
 
-from .. import __version__
+from ... import __version__
 from .logs import Log
 from .negotiation import format_for, takes_gzip
 from .otlp_metrics import Sent, batches, metrics_of
@@ -28,8 +28,8 @@ from .prometheus import Exposition
 from .web import Site
 
 if TYPE_CHECKING:
-    from ..config import TelemetryConfig
-    from ..measures import MetricSnapshot
+    from ...config import TelemetryConfig
+    from ...measures import MetricSnapshot
 
 Collect: TypeAlias = Callable[[str | None], tuple["MetricSnapshot", ...]]
 """Brings the gauges up to date and takes a snapshot for a reader; always called on the event loop."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from whymiss.edge.logs import OURS, JsonLines, Log, Sampled, configure
+from whymiss.edge.telemetry.logs import OURS, JsonLines, Log, Sampled, configure
 from whymiss.errors import BadInput
 
 SECRET = "the prompt of a customer"

@@ -11,7 +11,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.sdk.resources import Resource
 
-from whymiss.edge.otlp_metrics import Sent, batches, metrics_of
+from whymiss.edge.telemetry.otlp_metrics import Sent, batches, metrics_of
 from whymiss.measures import FIRST_TOKEN_BOUNDS, Dimensions, Exemplar, Measures
 from whymiss.model import Cause, Owner, Verdict
 

@@ -1,0 +1,1 @@
+"""Logs, metrics and probes: what the service says of itself."""
