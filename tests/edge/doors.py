@@ -14,9 +14,9 @@ import grpc.aio
 from tests.edge.cores import PassingCore, counted
 from tests.edge.sink import SERVICES
 from whymiss.config import ExporterConfig, GrpcReceiverConfig, HttpReceiverConfig
-from whymiss.edge.delivery import Delivered, Pace
-from whymiss.edge.exporter import Exporter
-from whymiss.edge.fan_out import FanOut
+from whymiss.edge.exporters.delivery import Delivered, Pace
+from whymiss.edge.exporters.exporter import Exporter
+from whymiss.edge.exporters.fan_out import FanOut
 from whymiss.edge.intake import Intake
 from whymiss.edge.otlp_grpc import GrpcReceiver
 from whymiss.edge.otlp_http import HttpReceiver
@@ -24,7 +24,7 @@ from whymiss.edge.otlp_http import HttpReceiver
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from whymiss.edge.delivery import Reply
+    from whymiss.edge.exporters.delivery import Reply
     from whymiss.redaction import Signal
 
 LOCAL = "127.0.0.1:0"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
-from whymiss.edge.services import METHODS
+from whymiss.edge.otlp_names import METHODS
 from whymiss.redaction import Signal
 
 if TYPE_CHECKING:

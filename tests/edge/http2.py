@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from whymiss.edge.services import METHODS
+from whymiss.edge.otlp_names import METHODS
 from whymiss.redaction import Signal
 
 if TYPE_CHECKING:

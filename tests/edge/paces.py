@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from whymiss.edge.delivery import Pace
+from whymiss.edge.exporters.delivery import Pace
 
 
 @dataclass

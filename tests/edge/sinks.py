@@ -12,8 +12,8 @@ import grpc
 from aiohttp import web
 
 from whymiss.config import Config, parse
+from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service
-from whymiss.edge.services import METHODS
 from whymiss.redaction import Signal
 from whymiss.wire.fields import SpanFields, read_span
 from whymiss.wire.split import split

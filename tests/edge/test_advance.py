@@ -11,7 +11,7 @@ from tests.edge.loops import looped
 from tests.edge.paces import HeldPace
 from tests.edge.traffic import traces
 from whymiss.edge.advance import STEP_SECONDS, Advance
-from whymiss.edge.fan_out import FanOut
+from whymiss.edge.exporters.fan_out import FanOut
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,8 +25,8 @@ from tests.edge.sink import GrpcFault, HttpFault, Sink
 from tests.edge.traffic import numbers, redacted, traces
 from whymiss.config import ExporterConfig, RetryConfig, parse
 from whymiss.edge import answers
-from whymiss.edge.delivery import Deferred, Delivered, Reply
-from whymiss.edge.exporter import Exporter
+from whymiss.edge.exporters.delivery import Deferred, Delivered, Reply
+from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.service import Service
 from whymiss.errors import BadInput, Overloaded
 

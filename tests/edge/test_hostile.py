@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.edge.hosted import Hosted, ThreadedSink
 from tests.edge.http2 import PREFACE, SETTINGS, Http2, frame
 from tests.edge.traffic import span, traces
-from whymiss.edge.services import METHODS
+from whymiss.edge.otlp_names import METHODS
 from whymiss.redaction import Signal
 from whymiss.wire.encode import delimited
 

@@ -16,8 +16,8 @@ from tests.edge.sinks import GrpcSink, running
 from tests.ledger.batches import payload, stored
 from tests.wire.test_kv_logs import HELLO, event, request, text
 from whymiss.edge.kv_push import PUSH
+from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service
-from whymiss.edge.services import METHODS
 from whymiss.pipeline import Pipeline
 from whymiss.redaction import Signal
 from whymiss.wire import kv_push_pb2 as schema

@@ -24,9 +24,9 @@ from tests.edge.paces import HeldPace
 from tests.edge.sink import Sink
 from tests.edge.traffic import numbers, redacted, span, traces
 from whymiss.config import Config, ExporterConfig, RetryConfig, parse
-from whymiss.edge.delivery import Deferred, Delivered, Refused, Reply
-from whymiss.edge.exporter import Exporter
-from whymiss.edge.fan_out import ITEM_BYTES, FanOut
+from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused, Reply
+from whymiss.edge.exporters.exporter import Exporter
+from whymiss.edge.exporters.fan_out import ITEM_BYTES, FanOut
 from whymiss.edge.intake import Intake
 from whymiss.edge.memory import STEP_BYTES, Limits, Memory, Residence, container_bytes, limits_of
 from whymiss.edge.service import Service

@@ -26,8 +26,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.edge.sinks import GrpcSink, running
+from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service
-from whymiss.edge.services import METHODS
 from whymiss.redaction import Signal
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -13,8 +13,8 @@ from tests.edge.publisher import Publisher
 from tests.edge.sinks import GrpcSink
 from tests.recordings.plays import folder
 from whymiss.config import parse
+from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service
-from whymiss.edge.services import METHODS
 from whymiss.ledger.frames import Frame, parse_frames
 from whymiss.pipeline import Pipeline
 from whymiss.redaction import Signal

@@ -15,9 +15,9 @@ import trustme
 from tests.edge.sinks import GrpcSink
 from tests.edge.test_receivers import foreign
 from whymiss.config import ClientTlsConfig, Config, Secret, ServerTlsConfig, parse
+from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.security import Doorkeeper, client_context, server_context
 from whymiss.edge.service import Service
-from whymiss.edge.services import METHODS
 from whymiss.errors import ConfigError
 from whymiss.redaction import Signal
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..pipeline import Accepted
     from .core import Core
-    from .fan_out import FanOut
+    from .exporters.fan_out import FanOut
     from .memory import Memory
     from .spool.records import Record
     from .spool.spool import Spool

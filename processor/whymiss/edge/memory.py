@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from .core import Core
-    from .delivery import Pace
-    from .fan_out import FanOut
+    from .exporters.delivery import Pace
+    from .exporters.fan_out import FanOut
 
 CHECK_SECONDS: Final = 0.5
 """How often the record and the resident memory are looked at."""

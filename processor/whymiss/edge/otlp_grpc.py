@@ -14,8 +14,8 @@ from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
 from .grpc_bodies import Bodies, Unhurried
 from .grpc_tls import TlsFront
 from .listener import why_not
+from .otlp_names import SERVICES
 from .security import OPEN, Doorkeeper, server_context
-from .services import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

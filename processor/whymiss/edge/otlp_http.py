@@ -15,8 +15,8 @@ from .http_bodies import LIMIT_KEY, Budget, Held
 from .http_connection import connections
 from .inflate import CODINGS, inflate
 from .listener import Listener
+from .otlp_names import PATHS
 from .security import OPEN, Doorkeeper, server_context
-from .services import PATHS
 
 if TYPE_CHECKING:
     from ..config import HttpReceiverConfig

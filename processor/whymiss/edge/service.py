@@ -23,9 +23,11 @@ from . import references
 from .advance import Advance
 from .checkpoint import CheckpointFile, Checkpoints
 from .chores import Chores
-from .delivery import Pace
-from .exporter import Exporter
-from .fan_out import FanOut
+from .exporters.delivery import Pace
+from .exporters.exporter import Exporter
+from .exporters.fan_out import FanOut
+from .exporters.receipts import Receipts
+from .exporters.transports import connect
 from .intake import Intake
 from .kv_discovery import Discovery, World
 from .kv_events import KvListener, source_name
@@ -37,7 +39,6 @@ from .otlp_grpc import GrpcReceiver
 from .otlp_http import HttpReceiver
 from .reload import Reload
 from .security import Doorkeeper
-from .spool.receipts import Receipts
 from .spool.replay import Replay
 from .spool.spool import Spool
 from .status.site import StatusSite
@@ -45,7 +46,6 @@ from .status.survey import Survey
 from .telemetry import logs
 from .telemetry.health import Health, Status
 from .telemetry.metrics import MetricsServer, OtlpMetricsPush, own_resource
-from .transports import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

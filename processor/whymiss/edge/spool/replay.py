@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
-    from ..delivery import Pace
-    from ..fan_out import FanOut
+    from ..exporters.delivery import Pace
+    from ..exporters.fan_out import FanOut
     from ..intake import Intake
     from .spool import Spool
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ... import __version__
 from ...model import Cause
-from ..delivery import Pace
+from ..exporters.delivery import Pace
 from .evidence import Records, records_of, sources_of
 from .facts import (
     CauseCount,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ...config import Config
     from ...measures import Measures
     from ...pipeline import Pipeline
-    from ..exporter import Exporter
-    from ..fan_out import FanOut
+    from ..exporters.exporter import Exporter
+    from ..exporters.fan_out import FanOut
     from ..kv_silence import Heard, Silence
     from ..spool.spool import Spool
     from ..telemetry.health import Health

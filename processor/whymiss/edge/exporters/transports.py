@@ -15,17 +15,17 @@ import grpc.aio
 import opentelemetry.sdk.version
 import zstandard
 
-from .. import __version__
+from ... import __version__
+from ..otlp_names import METHODS, PATHS
+from ..security import client_context, grpc_channel_credentials
 from .delivery import Deferred, Delivered, Refused
 from .replies import read_bare_delay_seconds, read_partial_success, read_status_delay_seconds
-from .security import client_context, grpc_channel_credentials
-from .services import METHODS, PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..config import ExporterConfig
-    from ..redaction import Signal
+    from ...config import ExporterConfig
+    from ...redaction import Signal
     from .delivery import Reply, Transport
 
 USER_AGENT = f"whymiss/{__version__} OTel-OTLP-Exporter-Python/{opentelemetry.sdk.version.__version__}"

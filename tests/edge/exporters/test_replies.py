@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from whymiss.edge.replies import read_bare_delay_seconds, read_partial_success, read_status_delay_seconds
+from whymiss.edge.exporters.replies import read_bare_delay_seconds, read_partial_success, read_status_delay_seconds
 
 
 @given(rejected=st.integers(0, (1 << 63) - 1), message=st.text(max_size=50))

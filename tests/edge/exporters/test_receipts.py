@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.edge.spool.receipts import Receipts
+from whymiss.edge.exporters.receipts import Receipts
 from whymiss.redaction import Redacted, Signal, untouched
 
 DESTINATIONS = 2

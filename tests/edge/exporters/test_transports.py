@@ -22,14 +22,14 @@ from tests.edge.loops import looped
 from tests.edge.sink import GrpcFault, HttpFault, Sink
 from tests.edge.traffic import BODIES, traces
 from whymiss.config import ExporterConfig, Secret
-from whymiss.edge.delivery import Deferred, Delivered, Refused
-from whymiss.edge.transports import USER_AGENT, connect
+from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused
+from whymiss.edge.exporters.transports import USER_AGENT, connect
 from whymiss.redaction import Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from whymiss.edge.delivery import Reply, Transport
+    from whymiss.edge.exporters.delivery import Reply, Transport
 
 INFO = RetryInfo(retry_delay=Duration(seconds=3))
 PARTIAL = ExportTraceServiceResponse(

@@ -12,14 +12,14 @@ from tests.edge.loops import looped
 from tests.edge.paces import HeldPace
 from tests.edge.traffic import BODIES, numbers, redacted, traces
 from whymiss.config import ExporterConfig, RetryConfig
-from whymiss.edge.delivery import Deferred, Delivered, Refused
-from whymiss.edge.exporter import CONCURRENCY, GATHER_SECONDS, REQUEST_BYTES_MAX, Exporter
-from whymiss.edge.fan_out import FanOut
+from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused
+from whymiss.edge.exporters.exporter import CONCURRENCY, GATHER_SECONDS, REQUEST_BYTES_MAX, Exporter
+from whymiss.edge.exporters.fan_out import FanOut
 from whymiss.errors import Overloaded
 from whymiss.redaction import Signal, untouched
 
 if TYPE_CHECKING:
-    from whymiss.edge.delivery import Reply
+    from whymiss.edge.exporters.delivery import Reply
 
 
 @dataclass

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from whymiss.edge.delivery import Deferred, Delivered, Refused, Standing
+from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused, Standing
 
 
 def test_a_destination_retries_since_its_first_deferral_until_it_answers_for_good() -> None:

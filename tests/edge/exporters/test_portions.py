@@ -6,7 +6,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.edge.traffic import logs, numbers, traces
-from whymiss.edge.portions import divide
+from whymiss.edge.exporters.portions import divide
 
 REQUESTS = st.lists(
     st.tuples(st.lists(st.integers(0, 1 << 30), min_size=1, max_size=6), st.integers(0, 400)), max_size=5

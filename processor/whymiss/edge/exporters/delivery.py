@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from ..redaction import Signal
+    from ...redaction import Signal
 
 
 class Delivered(msgspec.Struct, frozen=True):

@@ -11,21 +11,21 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..errors import Overloaded
-from ..redaction import Signal
-from ..wire.split import span_count
+from ...errors import Overloaded
+from ...redaction import Signal
+from ...wire.split import span_count
+from ..telemetry.logs import Log
 from .delivery import Deferred, Delivered, Pace, Refused, Standing
 from .portions import divide
-from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..config import ExporterConfig
-    from ..measures import Measures
-    from ..redaction import Redacted
+    from ...config import ExporterConfig
+    from ...measures import Measures
+    from ...redaction import Redacted
+    from ..telemetry.logs import Scalar
     from .delivery import Reply, Transport
-    from .telemetry.logs import Scalar
 
 CONCURRENCY = 10
 """Requests under way to one destination, as a Collector's ``num_consumers``."""

@@ -6,8 +6,8 @@ duplicate what an unreadable 2xx has accepted.
 
 from __future__ import annotations
 
-from ..errors import BadInput
-from ..wire.scan import fields, read_varint
+from ...errors import BadInput
+from ...wire.scan import fields, read_varint
 
 _RETRY_TYPE = b"google.rpc.RetryInfo"
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..redaction import Redacted
+    from ...redaction import Redacted
     from .exporter import Exporter
-    from .spool.receipts import Receipts
+    from .receipts import Receipts
 
 ITEM_BYTES = 512
 """What a queued request is counted as beside its bytes (measured below it: tests/edge/test_memory.py)."""

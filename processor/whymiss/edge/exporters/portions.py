@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import BadInput
-from ..wire.encode import delimited
-from ..wire.scan import fields
+from ...errors import BadInput
+from ...wire.encode import delimited
+from ...wire.scan import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""Queues, retries and transports towards the destinations."""
