@@ -17,9 +17,9 @@ from whymiss.config import ExporterConfig, GrpcReceiverConfig, HttpReceiverConfi
 from whymiss.edge.exporters.delivery import Delivered, Pace
 from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.exporters.fan_out import FanOut
-from whymiss.edge.intake import Intake
-from whymiss.edge.otlp_grpc import GrpcReceiver
-from whymiss.edge.otlp_http import HttpReceiver
+from whymiss.edge.receivers.intake import Intake
+from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
+from whymiss.edge.receivers.otlp_http import HttpReceiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

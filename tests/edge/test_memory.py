@@ -27,8 +27,8 @@ from whymiss.config import Config, ExporterConfig, RetryConfig, parse
 from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused, Reply
 from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.exporters.fan_out import ITEM_BYTES, FanOut
-from whymiss.edge.intake import Intake
 from whymiss.edge.memory import STEP_BYTES, Limits, Memory, Residence, container_bytes, limits_of
+from whymiss.edge.receivers.intake import Intake
 from whymiss.edge.service import Service
 from whymiss.errors import Overloaded
 from whymiss.pipeline import Pipeline

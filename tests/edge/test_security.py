@@ -12,8 +12,8 @@ import grpc
 import pytest
 import trustme
 
+from tests.edge.receivers.test_receivers import foreign
 from tests.edge.sinks import GrpcSink
-from tests.edge.test_receivers import foreign
 from whymiss.config import ClientTlsConfig, Config, Secret, ServerTlsConfig, parse
 from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.security import Doorkeeper, client_context, server_context

@@ -14,7 +14,7 @@ import grpc.aio
 from ..errors import BadInput
 from ..pipeline import KvSource
 from ..wire.kv_push import Pushed, push_response, read_push, read_snapshot
-from .answers import answer_to
+from .receivers.answers import answer_to
 from .telemetry.logs import Log
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import NoReturn, TypeAlias
 
     from ..pipeline import KvOutcome
-    from .answers import Answer
     from .core import Core
+    from .receivers.answers import Answer
 
     Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 

@@ -28,18 +28,18 @@ from .exporters.exporter import Exporter
 from .exporters.fan_out import FanOut
 from .exporters.receipts import Receipts
 from .exporters.transports import connect
-from .intake import Intake
 from .kv_discovery import Discovery, World
 from .kv_events import KvListener, source_name
 from .kv_push import kv_push_service
 from .kv_silence import Attended, Silence
-from .listener import allow_open_files
 from .memory import Limits, Memory, container_bytes, limits_of
-from .otlp_grpc import GrpcReceiver
-from .otlp_http import HttpReceiver
+from .receivers.intake import Intake
+from .receivers.listener import allow_open_files
+from .receivers.otlp_grpc import GrpcReceiver
+from .receivers.otlp_http import HttpReceiver
+from .receivers.replay import Replay
 from .reload import Reload
 from .security import Doorkeeper
-from .spool.replay import Replay
 from .spool.spool import Spool
 from .status.site import StatusSite
 from .status.survey import Survey

@@ -32,7 +32,7 @@ def modules() -> Path:
     lock = hashlib.sha256((NODE / "package-lock.json").read_bytes()).hexdigest()[:16]
     target = cache / "whymiss-node" / lock
     if not (target / ".installed").exists():
-        reason = "the exporters for Node are not installed: run tests/edge/node/install.sh"
+        reason = "the exporters for Node are not installed: run tests/edge/receivers/node/install.sh"
         if os.environ.get("CI") == "true":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)

@@ -10,8 +10,8 @@ from ..telemetry.logs import Log
 if TYPE_CHECKING:
     from ..exporters.delivery import Pace
     from ..exporters.fan_out import FanOut
-    from ..intake import Intake
-    from .spool import Spool
+    from ..spool.spool import Spool
+    from .intake import Intake
 
 BYTES_MAX: Final = 64 << 20
 """Bytes read back that may be under way at once."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from ..errors import BadInput
+from ...errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

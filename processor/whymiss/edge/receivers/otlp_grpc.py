@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from ..errors import BadInput, Overloaded
-from ..wire.json_out import export_response, retry_delay_bytes, status_details_bytes
+from ...errors import BadInput, Overloaded
+from ...wire.json_out import export_response, retry_delay_bytes, status_details_bytes
+from ..otlp_names import SERVICES
+from ..security import OPEN, Doorkeeper, server_context
 from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
 from .grpc_bodies import Bodies, Unhurried
 from .grpc_tls import TlsFront
 from .listener import why_not
-from .otlp_names import SERVICES
-from .security import OPEN, Doorkeeper, server_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Literal, NoReturn, TypeAlias
 
-    from ..config import GrpcReceiverConfig
-    from ..redaction import Signal
+    from ...config import GrpcReceiverConfig
+    from ...redaction import Signal
     from .answers import Answer
     from .intake import Intake
 

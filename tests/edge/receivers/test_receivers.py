@@ -32,7 +32,7 @@ from whymiss.redaction import Signal
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 JSON = {"Content-Type": "application/json; charset=utf-8"}
-CAPTURE = Path(__file__).resolve().parent.parent / "captures" / "01-vanilla-sha256-bytes" / "otlp"
+CAPTURE = Path(__file__).resolve().parents[2] / "captures" / "01-vanilla-sha256-bytes" / "otlp"
 
 
 def foreign(name: str = "db.query") -> bytes:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from ..redaction import Signal
-from ..wire.json_in import logs_from_json, metrics_from_json, traces_from_json
-from ..wire.json_out import export_response, status_body
+from ...redaction import Signal
+from ...wire.json_in import logs_from_json, metrics_from_json, traces_from_json
+from ...wire.json_out import export_response, status_body
+from ..otlp_names import PATHS
+from ..security import OPEN, Doorkeeper, server_context
 from . import answers
 from .http_bodies import LIMIT_KEY, Budget, Held
 from .http_connection import connections
 from .inflate import CODINGS, inflate
 from .listener import Listener
-from .otlp_names import PATHS
-from .security import OPEN, Doorkeeper, server_context
 
 if TYPE_CHECKING:
-    from ..config import HttpReceiverConfig
+    from ...config import HttpReceiverConfig
     from .answers import Answer
     from .intake import Intake
 

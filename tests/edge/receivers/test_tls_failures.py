@@ -20,8 +20,8 @@ from tests.edge.loops import looped
 from tests.edge.sinks import GrpcSink
 from tests.edge.test_security import config, over_grpc, over_http
 from whymiss.config import ServerTlsConfig, parse
-from whymiss.edge.grpc_tls import TlsFront
-from whymiss.edge.listener import Listener, reason_of
+from whymiss.edge.receivers.grpc_tls import TlsFront
+from whymiss.edge.receivers.listener import Listener, reason_of
 from whymiss.edge.security import server_context
 from whymiss.edge.service import Service
 from whymiss.measures import Point

@@ -16,7 +16,7 @@ import ssl
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from .telemetry.logs import Log
+from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

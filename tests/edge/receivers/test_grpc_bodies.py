@@ -17,16 +17,16 @@ from tests.edge.loops import looped
 from tests.edge.test_kv_push import push
 from tests.edge.traffic import BODIES, traces
 from whymiss.config import GrpcReceiverConfig, Secret
-from whymiss.edge.grpc_bodies import Bodies
 from whymiss.edge.kv_push import PUSH, kv_push_service
-from whymiss.edge.otlp_grpc import GrpcReceiver
+from whymiss.edge.receivers.grpc_bodies import Bodies
+from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
 from whymiss.edge.security import OPEN, Doorkeeper
 from whymiss.redaction import Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from whymiss.edge.grpc_bodies import Context
+    from whymiss.edge.receivers.grpc_bodies import Context
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from tests.edge.loops import looped
 from tests.edge.sink import SERVICES
 from tests.edge.traffic import BODIES, redacted, traces
 from whymiss.config import GrpcReceiverConfig
-from whymiss.edge.otlp_grpc import GrpcReceiver
+from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
 from whymiss.errors import BadInput, Overloaded
 
 

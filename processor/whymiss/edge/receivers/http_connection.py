@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from ..wire.json_out import status_body
+from ...wire.json_out import status_body
+from ..telemetry.logs import Log
 from .answers import FAILED, MALFORMED
-from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from whymiss.edge.grpc_tls import private_directory
+from whymiss.edge.receivers.grpc_tls import private_directory
 from whymiss.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tests.edge.loops import looped
-from whymiss.edge.listener import Listener, Visit, allow_open_files, why_not
+from whymiss.edge.receivers.listener import Listener, Visit, allow_open_files, why_not
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

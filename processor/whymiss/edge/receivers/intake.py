@@ -5,21 +5,21 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..errors import BadInput, Overloaded
-from ..redaction import Signal
-from ..wire.kv_logs import take_kv_events
-from ..wire.split import span_count
-from .telemetry.logs import Log
+from ...errors import BadInput, Overloaded
+from ...redaction import Signal
+from ...wire.kv_logs import take_kv_events
+from ...wire.split import span_count
+from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..pipeline import Accepted
-    from .core import Core
-    from .exporters.fan_out import FanOut
-    from .memory import Memory
-    from .spool.records import Record
-    from .spool.spool import Spool
+    from ...pipeline import Accepted
+    from ..core import Core
+    from ..exporters.fan_out import FanOut
+    from ..memory import Memory
+    from ..spool.records import Record
+    from ..spool.spool import Spool
 
 Door: TypeAlias = Literal["grpc", "http"]
 

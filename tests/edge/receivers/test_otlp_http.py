@@ -26,7 +26,7 @@ from tests.edge.doors import LOCAL, call, http_door, post, room
 from tests.edge.loops import looped
 from tests.edge.traffic import BODIES, numbers, redacted, traces
 from whymiss.config import HttpReceiverConfig
-from whymiss.edge.otlp_http import HttpReceiver
+from whymiss.edge.receivers.otlp_http import HttpReceiver
 from whymiss.errors import BadInput, Overloaded
 from whymiss.redaction import Signal
 from whymiss.wire.json_in import traces_from_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import msgspec
 
-from ..errors import BadInput, Overloaded
+from ...errors import BadInput, Overloaded
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import Overloaded
+from ...errors import Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

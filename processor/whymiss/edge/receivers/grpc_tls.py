@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from ..errors import ConfigError
+from ...errors import ConfigError
 from .listener import Listener, Visit
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import grpc
 import grpc.aio
 
-from ..errors import BadInput, Overloaded
+from ...errors import BadInput, Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

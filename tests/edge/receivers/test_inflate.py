@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.edge.inflate import inflate
+from whymiss.edge.receivers.inflate import inflate
 from whymiss.errors import BadInput
 
 if TYPE_CHECKING:

@@ -213,7 +213,7 @@ def test_http_answers_by_the_contract(
 
 def _plain(signal: Signal, sent: bytes, headers: dict[str, str]) -> bytes:
     """What a broken body meant after all, by our own reading: it was accepted."""
-    from whymiss.edge.inflate import inflate  # noqa: PLC0415 - beside its only use
+    from whymiss.edge.receivers.inflate import inflate  # noqa: PLC0415 - beside its only use
 
     body = b"".join(inflate(sent, headers["Content-Encoding"])) if sent else b""
     return _FROM_JSON[signal](body) if "json" in headers["Content-Type"] and body else body

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.edge.loops import looped
-from whymiss.edge.http_bodies import Budget, Held
+from whymiss.edge.receivers.http_bodies import Budget, Held
 from whymiss.errors import Overloaded
 
 

@@ -24,16 +24,16 @@ from tests.edge.paces import HeldPace
 from tests.edge.sink import GrpcFault, HttpFault, Sink
 from tests.edge.traffic import numbers, redacted, traces
 from whymiss.config import ExporterConfig, RetryConfig, parse
-from whymiss.edge import answers
 from whymiss.edge.exporters.delivery import Deferred, Delivered, Reply
 from whymiss.edge.exporters.exporter import Exporter
+from whymiss.edge.receivers import answers
 from whymiss.edge.service import Service
 from whymiss.errors import BadInput, Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from whymiss.edge.answers import Answer
+    from whymiss.edge.receivers.answers import Answer
     from whymiss.redaction import Signal
 
 AGAIN, LOST = "again", "lost"
