@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.edge.kv.test_service import pipeline_of, until
 from tests.edge.loops import looped
 from tests.edge.publisher import Publisher, numbered
 from tests.edge.sinks import GrpcSink, running
-from tests.edge.test_kv_service import pipeline_of, until
 from tests.ledger.batches import payload, stored
 from whymiss.edge.service import Service
 from whymiss.ledger.record import StreamRecord

@@ -9,10 +9,10 @@ import pytest
 
 from tests.cases.scene import text
 from tests.edge.cores import counted
+from tests.edge.kv.test_service import pipeline_of, until
 from tests.edge.loops import looped
 from tests.edge.publisher import Publisher, numbered
 from tests.edge.sinks import GrpcSink, config_for
-from tests.edge.test_kv_service import pipeline_of, until
 from tests.edge.test_reload import operated
 from tests.ledger.batches import payload, stored
 from tests.pipeline.test_templates import GOOD, KEYED, reference

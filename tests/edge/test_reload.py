@@ -22,10 +22,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from tests.edge.cores import counted
 from tests.edge.doors import call
+from tests.edge.kv.test_service import pipeline_of, until, workers
 from tests.edge.loops import looped
 from tests.edge.publisher import Publisher, numbered
 from tests.edge.sinks import GrpcSink, config_for
-from tests.edge.test_kv_service import pipeline_of, until, workers
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config, parse
 from whymiss.edge.config_file import read

@@ -19,7 +19,7 @@ from .telemetry.logs import Log
 if TYPE_CHECKING:
     from ..config import Config
     from ..pipeline import Pipeline
-    from .kv_discovery import Discovery
+    from .kv.discovery import Discovery
 
 LIVE: Final = ("kv_events.sources", "kv_events.discovery", "redaction", "references")
 """Keys, and sections of keys, that a running service can change."""

@@ -28,10 +28,10 @@ from .exporters.exporter import Exporter
 from .exporters.fan_out import FanOut
 from .exporters.receipts import Receipts
 from .exporters.transports import connect
-from .kv_discovery import Discovery, World
-from .kv_events import KvListener, source_name
-from .kv_push import kv_push_service
-from .kv_silence import Attended, Silence
+from .kv.discovery import Discovery, World
+from .kv.events import KvListener, source_name
+from .kv.push import kv_push_service
+from .kv.silence import Attended, Silence
 from .memory import Limits, Memory, container_bytes, limits_of
 from .receivers.intake import Intake
 from .receivers.listener import allow_open_files

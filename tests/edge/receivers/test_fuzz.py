@@ -24,7 +24,7 @@ from tests.edge.hosted import Hosted, ThreadedSink, free_port
 from tests.edge.http2 import PREFACE
 from tests.edge.mutations import CANARY, broken, captured, captured_frames, documents, kv_frames
 from tests.edge.traffic import traces
-from whymiss.edge.kv_push import PUSH, SNAPSHOT
+from whymiss.edge.kv.push import PUSH, SNAPSHOT
 from whymiss.edge.otlp_names import METHODS
 from whymiss.errors import BadInput
 from whymiss.redaction import Signal

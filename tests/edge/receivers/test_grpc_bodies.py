@@ -13,11 +13,11 @@ import pytest
 from tests.edge.cores import counted
 from tests.edge.doors import LOCAL, Room, call, room
 from tests.edge.http2 import Http2
+from tests.edge.kv.test_push import push
 from tests.edge.loops import looped
-from tests.edge.test_kv_push import push
 from tests.edge.traffic import BODIES, traces
 from whymiss.config import GrpcReceiverConfig, Secret
-from whymiss.edge.kv_push import PUSH, kv_push_service
+from whymiss.edge.kv.push import PUSH, kv_push_service
 from whymiss.edge.receivers.grpc_bodies import Bodies
 from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
 from whymiss.edge.security import OPEN, Doorkeeper

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ...ledger.fleet import Health, Ledger
 from ...ledger.numbering import Numbering
 from ...model import SECOND, StreamId
-from ..kv_silence import Heard
+from ..kv.silence import Heard
 from .facts import Count, Source, Stream, Tally
 from .markup import clean
 from .totals import Totals

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...pipeline import Pipeline
     from ..exporters.exporter import Exporter
     from ..exporters.fan_out import FanOut
-    from ..kv_silence import Heard, Silence
+    from ..kv.silence import Heard, Silence
     from ..spool.spool import Spool
     from ..telemetry.health import Health
 

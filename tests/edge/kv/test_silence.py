@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.edge.cores import counted, measures
 from tests.edge.loops import looped
-from whymiss.edge.kv_silence import Attended, Heard, Silence
+from whymiss.edge.kv.silence import Attended, Heard, Silence
 
 
 class Clock:

@@ -15,7 +15,7 @@ from zmq import ZMQError
 from tests.edge.cores import counted, measures
 from tests.edge.loops import looped
 from whymiss.config import KvEventsConfig, KvSourceConfig, parse
-from whymiss.edge.kv_discovery import Discovery, World, addresses_of
+from whymiss.edge.kv.discovery import Discovery, World, addresses_of
 from whymiss.edge.telemetry import logs
 
 

@@ -15,7 +15,7 @@ from tests.edge.publisher import Publisher, numbered
 from tests.edge.sinks import GrpcSink, running
 from tests.ledger.batches import payload, stored
 from tests.wire.test_kv_logs import HELLO, event, request, text
-from whymiss.edge.kv_push import PUSH
+from whymiss.edge.kv.push import PUSH
 from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service
 from whymiss.pipeline import Pipeline

@@ -15,9 +15,9 @@ from tests.edge.cores import counted
 from tests.edge.loops import looped
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config, KvSourceConfig, parse
-from whymiss.edge.kv_discovery import Discovery, World
-from whymiss.edge.kv_events import KvListener, source_name
-from whymiss.edge.kv_silence import Attended, Silence
+from whymiss.edge.kv.discovery import Discovery, World
+from whymiss.edge.kv.events import KvListener, source_name
+from whymiss.edge.kv.silence import Attended, Silence
 from whymiss.pipeline import Pipeline
 
 FLOOD = 30_000

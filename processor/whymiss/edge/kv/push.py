@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from ..errors import BadInput
-from ..pipeline import KvSource
-from ..wire.kv_push import Pushed, push_response, read_push, read_snapshot
-from .receivers.answers import answer_to
-from .telemetry.logs import Log
+from ...errors import BadInput
+from ...pipeline import KvSource
+from ...wire.kv_push import Pushed, push_response, read_push, read_snapshot
+from ..receivers.answers import answer_to
+from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from typing import NoReturn, TypeAlias
 
-    from ..pipeline import KvOutcome
-    from .core import Core
-    from .receivers.answers import Answer
+    from ...pipeline import KvOutcome
+    from ..core import Core
+    from ..receivers.answers import Answer
 
     Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 

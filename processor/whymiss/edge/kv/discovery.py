@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from ..config import KvDiscoveryConfig, KvEventsConfig, KvSourceConfig, expand, parse_sources, sources_at
-from ..errors import ConfigError
-from ..measures import Measures
-from .telemetry.logs import Log
+from ...config import KvDiscoveryConfig, KvEventsConfig, KvSourceConfig, expand, parse_sources, sources_at
+from ...errors import ConfigError
+from ...measures import Measures
+from ..telemetry.logs import Log
 
 log = Log("kv_discovery")
 

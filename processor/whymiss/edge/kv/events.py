@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import zmq
 import zmq.asyncio
 
-from ..pipeline import KvSource
-from .telemetry.logs import Log
+from ...pipeline import KvSource
+from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..config import KvSourceConfig
-    from ..pipeline import KvOutcome
-    from .core import Core
+    from ...config import KvSourceConfig
+    from ...pipeline import KvOutcome
+    from ..core import Core
 
 REPLAY_SILENCE_SECONDS = 2.0
 """A replay without a further answer for this long is over; vLLM answers between two steps, within 0.1 s."""

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from ..measures import Measures
-from .kv_discovery import Subscriber
-from .telemetry.logs import Log
+from ...measures import Measures
+from ..telemetry.logs import Log
+from .discovery import Subscriber
 
 LOOKS: Final = 4
 """How often a silence of full length is looked for within its length: it is noticed a quarter late at most."""

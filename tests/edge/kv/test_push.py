@@ -21,12 +21,12 @@ from tests.edge.cores import PassingCore, counted
 from tests.edge.loops import looped
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config
-from whymiss.edge.kv_push import PUSH, PUSH_STREAM, SNAPSHOT, kv_push_service
+from whymiss.edge.kv.push import PUSH, PUSH_STREAM, SNAPSHOT, kv_push_service
 from whymiss.edge.telemetry import logs
 from whymiss.pipeline import Pipeline
 from whymiss.wire import kv_push_pb2 as schema
 
-EXAMPLE = Path(__file__).parents[2] / "collector-config" / "examples" / "push_kv_events.py"
+EXAMPLE = Path(__file__).parents[3] / "collector-config" / "examples" / "push_kv_events.py"
 
 
 class Server:

@@ -1,0 +1,1 @@
+"""KV-cache events: who publishes them, how they are followed, who says nothing."""
