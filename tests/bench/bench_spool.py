@@ -22,7 +22,7 @@ from tests.edge.cores import measures
 from tests.edge.sink import Sink
 from tests.edge.traffic import traces
 from whymiss.config import SpoolConfig, parse
-from whymiss.edge.exporters.delivery import Pace
+from whymiss.edge.pace import Pace
 from whymiss.edge.service import Service
 from whymiss.edge.spool.spool import Spool
 from whymiss.redaction import Signal

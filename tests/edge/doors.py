@@ -14,9 +14,10 @@ import grpc.aio
 from tests.edge.cores import PassingCore, counted
 from tests.edge.sink import SERVICES
 from whymiss.config import ExporterConfig, GrpcReceiverConfig, HttpReceiverConfig
-from whymiss.edge.exporters.delivery import Delivered, Pace
+from whymiss.edge.exporters.delivery import Delivered
 from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.exporters.fan_out import FanOut
+from whymiss.edge.pace import Pace
 from whymiss.edge.receivers.intake import Intake
 from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
 from whymiss.edge.receivers.otlp_http import HttpReceiver

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from whymiss.edge.exporters.delivery import Pace
+from whymiss.edge.pace import Pace
 
 
 @dataclass

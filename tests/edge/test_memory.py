@@ -384,6 +384,10 @@ def test_limits_in_the_file_are_the_limits() -> None:
 FLOOD_HARD = 24 * MIB
 
 
+def test_resident_memory_is_that_of_a_python_process() -> None:
+    assert 5_000_000 < Residence().read() < 50_000_000_000
+
+
 def flooded(sink: Sink, more: str = "") -> Config:
     text = f"""
 receivers: {{grpc: {{endpoint: "127.0.0.1:0"}}, http: {{endpoint: "127.0.0.1:0", max_body_bytes: 4MiB}}}}

@@ -10,8 +10,8 @@ from .telemetry.logs import Log
 
 if TYPE_CHECKING:
     from .core import Core
-    from .exporters.delivery import Pace
     from .exporters.fan_out import FanOut
+    from .pace import Pace
 
 STEP_SECONDS = 0.05
 """Deadlines this close together are met at once: what a hundred requests release leaves as one."""

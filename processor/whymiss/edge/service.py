@@ -23,7 +23,6 @@ from . import references
 from .advance import Advance
 from .checkpoint import CheckpointFile, Checkpoints
 from .chores import Chores
-from .exporters.delivery import Pace
 from .exporters.exporter import Exporter
 from .exporters.fan_out import FanOut
 from .exporters.receipts import Receipts
@@ -33,6 +32,7 @@ from .kv.events import KvListener, source_name
 from .kv.push import kv_push_service
 from .kv.silence import Attended, Silence
 from .memory import Limits, Memory, container_bytes, limits_of
+from .pace import Pace
 from .receivers.intake import Intake
 from .receivers.listener import allow_open_files
 from .receivers.otlp_grpc import GrpcReceiver

@@ -15,7 +15,7 @@ from tests.edge.loops import looped
 from tests.edge.sink import GrpcFault, Sink
 from tests.edge.test_service import config, get
 from tests.edge.traffic import BODIES, numbers, traces
-from whymiss.edge.exporters.delivery import Pace
+from whymiss.edge.pace import Pace
 from whymiss.edge.service import Service
 from whymiss.edge.spool.spool import Spool
 from whymiss.errors import BadInput, Overloaded

@@ -17,7 +17,7 @@ from tests.edge.loops import looped
 from tests.edge.paces import HeldPace
 from tests.edge.spool.volumes import SmallVolume
 from whymiss.config import SpoolConfig
-from whymiss.edge.exporters.delivery import Pace
+from whymiss.edge.pace import Pace
 from whymiss.edge.spool.spool import NOTE_SECONDS, Spool
 from whymiss.edge.spool.volume import Volume
 from whymiss.errors import Overloaded

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ...errors import Overloaded
 from ...redaction import Signal
 from ...wire.split import span_count
+from ..pace import Pace
 from ..telemetry.logs import Log
-from .delivery import Deferred, Delivered, Pace, Refused, Standing
+from .delivery import Deferred, Delivered, Refused, Standing
 from .portions import divide
 
 if TYPE_CHECKING:

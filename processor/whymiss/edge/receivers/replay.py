@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
-    from ..exporters.delivery import Pace
     from ..exporters.fan_out import FanOut
+    from ..pace import Pace
     from ..spool.spool import Spool
     from .intake import Intake
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...config import SpoolConfig
     from ...measures import Measures
     from ...redaction import Signal
-    from ..exporters.delivery import Pace
+    from ..pace import Pace
     from .records import Record
     from .segment import Segment
 

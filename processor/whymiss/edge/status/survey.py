@@ -11,7 +11,7 @@ import msgspec
 
 from ... import __version__
 from ...model import Cause
-from ..exporters.delivery import Pace
+from ..pace import Pace
 from .evidence import Records, records_of, sources_of
 from .facts import (
     CauseCount,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import uuid4
 
@@ -50,11 +48,6 @@ _log = Log("telemetry")
 def own_resource() -> dict[str, str]:
     """The attributes of this process as a resource. Make it once: the instance id is random."""
     return {"service.name": "whymiss", "service.version": __version__, "service.instance.id": str(uuid4())}
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process, from Linux's proc(5)."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
 
 
 class MetricsServer:
