@@ -28,6 +28,31 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["pipeline"] = set(MAY_IMPORT)
 MAY_IMPORT["__init__"] = set()
+
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "edge": {
+        "config_file": set(),
+        "core": set(),
+        "otlp_names": set(),
+        "pace": set(),
+        "references": set(),
+        "security": set(),
+        "telemetry": set(),
+        "checkpoint": {"telemetry"},
+        "chores": {"telemetry"},
+        "spool": {"pace", "telemetry"},
+        "exporters": {"otlp_names", "pace", "security", "telemetry"},
+        "advance": {"core", "exporters", "pace", "telemetry"},
+        "memory": {"core", "exporters", "pace", "telemetry"},
+        "receivers": {"core", "exporters", "memory", "otlp_names", "pace", "security", "spool", "telemetry"},
+        "kv": {"core", "receivers", "telemetry"},
+        "reload": {"kv", "references", "telemetry"},
+        "status": {"exporters", "kv", "pace", "spool", "telemetry"},
+    },
+}
+"""The folders and single files of a part, and which of their neighbours each may import."""
+ROOMS["edge"]["service"] = set(ROOMS["edge"])
+
 IMPURE = {"edge", "probes", "tools", "__main__"}
 
 # What is shut out by name, so that the reason is plain; the lists of libraries below shut out the rest.
@@ -98,6 +123,22 @@ def imports(path: Path) -> Iterator[str]:
             yield from resolve(path, node)
 
 
+def room(path: Path) -> str:
+    """The folder or single file of its part that a file is in, or that it is."""
+    return path.relative_to(PACKAGE).parts[1].removesuffix(".py")
+
+
+def neighbours(path: Path) -> Iterator[str]:
+    """Yield the rooms of its own part that a file imports, also where only a type checker does."""
+    package = path.relative_to(PACKAGE).parts[:-1]
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        below = [*package[: len(package) + 1 - node.level], *(node.module.split(".") if node.module else [])]
+        if below[:1] == [package[0]]:
+            yield from below[1:2] or [alias.name for alias in node.names]
+
+
 def resolve(path: Path, node: ast.ImportFrom) -> Iterator[str]:
     """Yield the parts that a relative import reaches."""
     above = path.relative_to(PACKAGE).parts[:-1]
@@ -150,12 +191,29 @@ def test_no_part_is_off_the_map() -> None:
     assert on_disk <= set(MAY_IMPORT) | IMPURE
 
 
-def test_the_map_has_no_cycle() -> None:
-    left = {name: set(may) for name, may in MAY_IMPORT.items()}
+def require_no_cycle(map_: dict[str, set[str]]) -> None:
+    left = {name: set(may) for name, may in map_.items()}
     while left:
         free = {name for name, may in left.items() if not may & set(left)}
         assert free, f"a cycle among {sorted(left)}"
         left = {name: may for name, may in left.items() if name not in free}
+
+
+def test_the_map_has_no_cycle() -> None:
+    require_no_cycle(MAY_IMPORT)
+
+
+@each([path for path in WRITTEN if part(path) in ROOMS and room(path) != "__init__"])
+def test_file_imports_only_the_rooms_that_the_map_allows(path: Path) -> None:
+    may = ROOMS[part(path)]
+    assert room(path) in may, f"{room(path)} is not on the map of {part(path)}"
+    assert set(neighbours(path)) <= may[room(path)] | {room(path)}
+
+
+@pytest.mark.parametrize("own", ROOMS)
+def test_the_rooms_of_a_part_are_all_there_and_have_no_cycle(own: str) -> None:
+    assert set(ROOMS[own]) == {room(path) for path in FILES if part(path) == own} - {"__init__"}
+    require_no_cycle(ROOMS[own])
 
 
 @each(WRITTEN)

@@ -120,7 +120,8 @@ def test_the_runbook_has_every_reason_of_a_refused_connection() -> None:
     text = (ROOT / "deploy/runbooks.md").read_text(encoding="utf-8")
     receivers = ROOT / "processor/whymiss/edge/receivers"
     files = {
-        name: (receivers / name).read_text(encoding="utf-8") for name in ("listener.py", "grpc_tls.py", "http_connection.py")
+        name: (receivers / name).read_text(encoding="utf-8")
+        for name in ("listener.py", "grpc_tls.py", "http_connection.py")
     }
     said = {word for source in files.values() for word in re.findall(r'refused\("(\w+)"\)', source)}
     handshake = re.findall(r'(?m)^    "[A-Z0-9_]+": "(\w+)",$', files["listener.py"])
