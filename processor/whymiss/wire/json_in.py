@@ -7,15 +7,17 @@ silently decodes as base64 into ids of 24 bytes; and it is fifty times slower.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import msgspec
+from google.protobuf.descriptor import Descriptor
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ..errors import BadInput
+from .json_names import is_unusual, not_understood, usual
 from .json_schema import encoder, shape
 from .json_values import Mismatch
 
@@ -30,10 +32,12 @@ _OFFSET = re.compile(r"\(byte (\d+)\)")
 def traces_from_json(body: bytes) -> bytes:
     """Encode an OTLP/JSON trace request as protobuf.
 
-    Unknown keys are ignored. Ids must be hexadecimal and of the right size, or empty.
+    Field names may be those of the proto files, and enums may be names, as the Collector reads both. Unknown keys are
+    ignored, but not where they are all there is: of such a body nothing would be left, and nobody would know.
+    Ids must be hexadecimal and of the right size, or empty.
 
     Raises:
-        BadInput: no JSON, or a value that its field cannot hold; the message has its JSON path.
+        BadInput: no JSON, a value that its field cannot hold, or nothing that is understood; the message has its JSON path.
     """
     return _convert("traces", body)
 
@@ -42,7 +46,7 @@ def metrics_from_json(body: bytes) -> bytes:
     """Encode an OTLP/JSON metrics request as protobuf, on the terms of ``traces_from_json``.
 
     Raises:
-        BadInput: no JSON, or a value that its field cannot hold; the message has its JSON path.
+        BadInput: as there.
     """
     return _convert("metrics", body)
 
@@ -51,7 +55,7 @@ def logs_from_json(body: bytes) -> bytes:
     """Encode an OTLP/JSON logs request as protobuf, on the terms of ``traces_from_json``.
 
     Raises:
-        BadInput: no JSON, or a value that its field cannot hold; the message has its JSON path.
+        BadInput: as there.
     """
     return _convert("logs", body)
 
@@ -76,4 +80,28 @@ def _converter(signal: str) -> Callable[[bytes], bytes]:
     message = _REQUESTS[signal]
     # Not strict: integers and floats may be strings. It reads "true" as a boolean too; no harm.
     decode, encode = msgspec.json.Decoder(shape(message), strict=False).decode, encoder(message)
-    return lambda body: encode(decode(body))
+    levels = _levels(message)
+
+    def convert(body: bytes) -> bytes:
+        shaped = decode(usual(body, message) if is_unusual(body, message) else body)
+        if not _has_items(shaped, levels) and (place := not_understood(body, message)) is not None:
+            # An acknowledgement of nothing would be a silent loss.
+            raise BadInput(f"nothing in it is understood - at `{place}`")
+        return encode(shaped)
+
+    return convert
+
+
+def _levels(message: Descriptor, depth: int = 3) -> tuple[str, ...]:
+    """The names of the lists from a request down to its items: ``("resource_spans", "scope_spans", "spans")``."""
+    lists = [(one.name, one.message_type) for one in message.fields if one.is_repeated and one.message_type is not None]
+    name, inner = lists[0]
+    return (name,) if depth == 1 else (name, *_levels(inner, depth - 1))
+
+
+def _has_items(shaped: msgspec.Struct, levels: Sequence[str]) -> bool:
+    """Whether a request holds a span, a metric or a log record."""
+    inner = getattr(shaped, levels[0]) or ()
+    if len(levels) == 1:
+        return bool(inner)
+    return any(_has_items(one, levels[1:]) for one in inner)
