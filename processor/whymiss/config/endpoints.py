@@ -17,6 +17,8 @@ _PORT = r":(?P<port>[0-9]{1,5})"
 _LISTENER = re.compile(_HOST + _PORT)
 _GRPC = re.compile(rf"(?:(?P<scheme>https?)://)?{_HOST}{_PORT}")
 _HTTP = re.compile(rf"(?P<scheme>https?)://{_HOST}(?:{_PORT})?(?:/[^\s?#]*)?")
+_SIGNAL = re.compile(r"/v1/(?:traces|metrics|logs)/*$")
+"""The path of one signal where the base of all belongs: each request would go to ``/v1/traces/v1/traces`` and be lost."""
 _ZMQ = re.compile(rf"tcp://{_HOST}{_PORT}|ipc://\S+")
 
 
@@ -30,7 +32,11 @@ def check_otlp(key: str, endpoint: str, protocol: OtlpProtocol) -> str | None:
     """Check an address to send OTLP to, and return its scheme, which gRPC may leave out."""
     if protocol == "grpc":
         return _match(key, endpoint, _GRPC, "host:port")["scheme"]
-    return _match(key, endpoint, _HTTP, "http://host:4318 or https://host:4318")["scheme"]
+    scheme = _match(key, endpoint, _HTTP, "http://host:4318 or https://host:4318")["scheme"]
+    signal = _SIGNAL.search(endpoint)
+    if signal is not None:
+        raise ConfigError(key, f"must not end in {signal[0]}: whymiss adds it")
+    return scheme
 
 
 def check_zmq(key: str, endpoint: str | None) -> None:
