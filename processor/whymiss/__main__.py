@@ -87,7 +87,8 @@ def replay(directory: Path, file: Path | None, *, as_json: bool) -> None:
     config = None if file is None else _read(file)
     from .tools import replay as tool
 
-    sys.exit(tool.run(directory, config=config, as_json=as_json, out=sys.stdout))
+    beside = None if file is None else file.parent
+    sys.exit(tool.run(directory, config=config, beside=beside, as_json=as_json, out=sys.stdout))
 
 
 @commands.command(short_help="Show it at work on a recording of a real vLLM.")

@@ -15,17 +15,23 @@ FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """A larger file is somebody's mistake: it would be a template of 400,000 blocks."""
 
 
-def load(config: Config) -> tuple[Reference, ...]:
+def load(config: Config, beside: Path | None = None) -> tuple[Reference, ...]:
     """Read all of them, or none.
+
+    A relative name is one from the working directory, or, where no such file is there, from the folder ``beside``.
 
     Raises:
         ConfigError: a file cannot be read, or was written with another key than ``redaction.digest_key``.
         BadInput: a file is no reference; the message names it, and the byte where that is known.
     """
     return tuple(
-        _load(f"references.files[{at}]", Path(name), config.redaction.digest_key_id)
+        _load(f"references.files[{at}]", _found(Path(name), beside), config.redaction.digest_key_id)
         for at, name in enumerate(config.references.files)
     )
+
+
+def _found(path: Path, beside: Path | None) -> Path:
+    return beside / path if beside is not None and not path.exists() and (beside / path).exists() else path
 
 
 def _load(key: str, path: Path, key_id: str) -> Reference:

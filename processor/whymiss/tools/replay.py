@@ -17,9 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import Config, parse
+from ..edge.references import load
 from ..model import SECOND
 from ..pipeline import KvOutcome, KvSource, Pipeline, row_of
 from ..redaction import Redacted
+from ..reference import Reference
 from .recording import KvMessage, OtlpRequest, Recording
 
 PROCESS_KEY = b"whymiss replay: digests of a replay are for comparing inside it."
@@ -40,11 +42,12 @@ def default_config() -> Config:
 class Replay:
     """Plays a recording; ``rows`` and ``outgoing`` are what came of it."""
 
-    def __init__(self, recording: Recording, config: Config) -> None:
+    def __init__(self, recording: Recording, config: Config, references: Sequence[Reference] = ()) -> None:
         self._recording = recording
         begin = min((part[0].received_unix_nanos for part in (recording.otlp, recording.kv_events) if part), default=0)
         self.pipeline = Pipeline(config, process_key=PROCESS_KEY, start_unix_nanos=begin)
         self.pipeline.judged = []
+        self.pipeline.adopt(config.redaction, references, config.references.scope)
         told = config.kv_events.sources
         self._source = KvSource(
             name="recording",
@@ -99,9 +102,15 @@ class Replay:
         del gap
 
 
-def run(directory: Path, *, config: Config | None, as_json: bool, out: TextIO) -> int:
-    """Play a recording and print its verdicts. Raises ``BadInput`` when it cannot be read."""
-    replay = Replay(Recording(directory), config or default_config())
+def run(directory: Path, *, config: Config | None, beside: Path | None = None, as_json: bool, out: TextIO) -> int:
+    """Play a recording and print its verdicts, with the references that the configuration names.
+
+    Raises:
+        BadInput: the recording, or a reference, cannot be read.
+        ConfigError: a reference is not there, or not under the configuration's key.
+    """
+    config = config or default_config()
+    replay = Replay(Recording(directory), config, load(config, beside))
     rows = replay.play()
     if as_json:
         out.writelines(msgspec.json.encode(row).decode() + "\n" for row in rows)
