@@ -123,3 +123,41 @@ def test_a_broken_list_is_told_with_the_users_key(text: str, message: str) -> No
 def test_a_list_that_is_no_yaml_is_told_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"not YAML: .* \(line 2\)"):
         parse_sources("- [\n", {})
+
+
+SAME = "is sources[0]'s too: name each worker, or give each its rank"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("worker: a", "worker: a", f"kv_events.sources[1].worker: {SAME}"),
+        ("worker: a, rank: 0", "worker: a", f"kv_events.sources[1].worker: {SAME}"),
+        ("worker: a", "worker: a, rank: 1", f"kv_events.sources[1].worker: {SAME}"),
+        ("worker: a, rank: 1", "worker: a, rank: 1", f"kv_events.sources[1].worker: {SAME}"),
+        ("worker: a, ranks: 2", "worker: a, rank: 1", f"kv_events.sources[1].worker: {SAME}"),
+        ("default_worker: a", "default_worker: a", f"kv_events.sources[1].default_worker: {SAME}"),
+    ],
+)
+def test_two_publishers_of_one_name_are_refused(first: str, second: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(two(first, second), {})
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("worker: a", "worker: b"),
+        ("worker: a, rank: 0", "worker: a, rank: 1"),
+        ("worker: a, ranks: 2", "worker: a, rank: 2"),
+        ("worker: a, default_worker: c", "worker: b, default_worker: c"),
+        ("topic: x", "topic: y"),
+    ],
+)
+def test_publishers_that_can_be_told_apart_are_taken(first: str, second: str) -> None:
+    assert len(parse(two(first, second), {}).kv_events.sources) == 2
+
+
+def two(first: str, second: str) -> str:
+    return f"kv_events: {{sources: [{{endpoint: 'tcp://e:5557', {first}}}, {{endpoint: 'tcp://f:6557', {second}}}]}}"

@@ -109,6 +109,8 @@ from whymiss.errors import ConfigError
         ("workers: {sole_source: ''}", "workers.sole_source: must not be empty"),
         ("workers: {sole_source: false}", "workers.sole_source: must be true, a worker's name or null"),
         ("workers: {sole_source: true}", "workers.sole_source: is true, but kv_events.sources is empty"),
+        ("{workers: {sole_source: true}, kv_events: {sources: [{endpoint: 'tcp://e:1'}, {endpoint: 'tcp://f:1'}]}}",
+         "workers.sole_source: must not be set: kv_events.sources are several workers"),
         ("{workers: {sole_source: a}, kv_events: {sources: [{endpoint: 'tcp://e:1', worker: b}]}}",
          "workers.sole_source: must not be set: kv_events.sources name another worker"),
         ("workers: {aliases: {a: [x], b: [x]}}", "workers.aliases.b: shares a name with aliases.a"),

@@ -147,13 +147,33 @@ class KvEventsConfig(Section, frozen=True, kw_only=True):
 
 
 def check_distinct(key: str, sources: Iterable[KvSourceConfig]) -> None:
-    """Check that no two of the sources under a key read the same events."""
+    """Check that no two of the sources under a key read the same events, or are two publishers of one name."""
+    sources = tuple(sources)
     seen: dict[tuple[str, str], int] = {}
     for index, source in enumerate(sources):
         for one in expand([source]):
             first = seen.setdefault((one.endpoint, one.topic), index)
             if first != index:
                 raise ConfigError(f"{key}[{index}].endpoint", f"the same endpoint and topic as {key}[{first}]")
+    _check_names(key, sources)
+
+
+def _check_names(key: str, sources: Iterable[KvSourceConfig]) -> None:
+    """Check that no two publishers are told to be one: their numberings would read as one that restarts all the time."""
+    for field in ("worker", "default_worker"):
+        seen: dict[str, dict[int | None, int]] = {}
+        for index, source in enumerate(sources):
+            for one in expand([source]):
+                name = getattr(one, field)
+                if name is None or (field == "default_worker" and one.worker is not None):
+                    continue
+                ranks = seen.setdefault(name, {})
+                if ranks and (one.rank is None or None in ranks or one.rank in ranks):
+                    other = ranks.get(one.rank, min(ranks.values()))
+                    raise ConfigError(
+                        f"{key}[{index}].{field}", f"is {key}[{other}]'s too: name each worker, or give each its rank"
+                    )
+                ranks[one.rank] = index
 
 
 def expand(sources: Iterable[KvSourceConfig]) -> tuple[KvSourceConfig, ...]:

@@ -136,6 +136,9 @@ class Config(Section, frozen=True, kw_only=True):
             named.add(sole)
         if len(named) > 1:
             raise ConfigError("workers.sole_source", "must not be set: kv_events.sources name another worker")
+        publishers = {source.worker or source.default_worker or source.endpoint for source in self.kv_events.sources}
+        if len(publishers) > 1:
+            raise ConfigError("workers.sole_source", "must not be set: kv_events.sources are several workers")
         if sole is True and not self.kv_events.sources and not self.kv_events.discovery:
             raise ConfigError("workers.sole_source", "is true, but kv_events.sources is empty")
 
