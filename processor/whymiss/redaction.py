@@ -79,14 +79,14 @@ def sampling_of(span: Span) -> Sampling:
     sampling": a span is kept if R >= T, with R the last 56 bits of the trace id unless ``rv`` gives it.
     """
     flags = span.flags & 0xFF
-    if flags & 1:
+    if flags & 1:  # guard: redact-sampled-bit
         return Sampling.SAMPLED
-    if flags:
+    if flags:  # guard: redact-flags
         return Sampling.UNSAMPLED
     threshold, _ = _probability(span.trace_state)
     if threshold is None:
         return Sampling.UNKNOWN
-    return Sampling.SAMPLED if randomness(span) >= threshold else Sampling.UNKNOWN
+    return Sampling.SAMPLED if randomness(span) >= threshold else Sampling.UNKNOWN  # guard: redact-threshold
 
 
 def randomness(span: Span) -> int:
@@ -142,23 +142,24 @@ class Redactor:
 
     def digest(self, key: int) -> str:
         """The keyed digest of a block key."""
-        return self._named(hmac.digest(self._key, key.to_bytes(8, "big"), "sha256"))
+        return self._named(hmac.digest(self._key, key.to_bytes(8, "big"), "sha256"))  # guard: redact-keyed
 
     def text_digest(self, text: str) -> str:
         """The keyed digest of a salt or another text that must not leave."""
+        # guard: redact-text-keyed
         return self._named(hmac.digest(self._key, b"text:" + text.encode("utf-8", "replace"), "sha256"))
 
     def _named(self, mac: bytes) -> str:
-        return f"{self._key_id}:{mac[:8].hex()}" if self._key_id != "0" else mac[:8].hex()
+        return f"{self._key_id}:{mac[:8].hex()}" if self._key_id != "0" else mac[:8].hex()  # guard: redact-short
 
     def is_sampled(self, spans: Sequence[Span]) -> bool:
         """Whether the spans of one request are sampled, as far as one of them says."""
         states = {sampling_of(span) for span in spans}
-        if Sampling.SAMPLED in states:
+        if Sampling.SAMPLED in states:  # guard: redact-any-sampled
             return True
-        if Sampling.UNSAMPLED in states:
+        if Sampling.UNSAMPLED in states:  # guard: redact-unsampled
             return False
-        return self._unknown_is_sampled
+        return self._unknown_is_sampled  # guard: redact-unknown
 
     def may_identify(self, span: Span, *, sampled: bool) -> bool:
         """Whether digests and names may leave on a span of a request that is ``sampled``.
@@ -166,6 +167,7 @@ class Redactor:
         A span that says of itself that it is not sampled stands alone with that. ``sample_ratio`` chooses by
         the trace: all spans of one agree, on every replica, and so does a sampler behind us with the same ratio.
         """
+        # guard: redact-own-flag, redact-ratio, redact-request
         return sampled and sampling_of(span) is not Sampling.UNSAMPLED and randomness(span) >= self._threshold
 
     def spans(
@@ -174,6 +176,7 @@ class Redactor:
         """Encode spans with their part of the verdict, each in the envelope that it came in."""
         grouped: dict[Envelope, list[bytes]] = {}
         for span, verdict in judged:
+            # guard: redact-resource
             envelope = splice_resource(span.envelope, {}, self._drop) if self._drop else span.envelope
             grouped.setdefault(envelope, []).append(self._span(span, verdict, sampled=sampled))
         return Redacted(Signal.TRACES, assemble(grouped.items()), len(judged), tickets)
@@ -184,12 +187,14 @@ class Redactor:
         if verdict is not None:
             engine = span.role in {Role.ENGINE, Role.LOOKUP}
             attributes = _engine_attributes(verdict) if engine else _companion_attributes(span.role, verdict)
-            if identify:
+            if identify:  # guard: redact-identify
                 attributes.update(self._identities(verdict, engine=engine))
-        if identify and span.digested:
+        if identify and span.digested:  # guard: redact-digested
             attributes.update(self._digests(span))
+        # guard: redact-sensitive, redact-digested-raw, redact-dropped
         remove = (*span.sensitive, *span.digested, *self._drop)
         # Where the text of an exception must not leave, it is in the status as well.
+        # guard: redact-status
         raw = without_status_message(span.raw) if "exception.message" in span.sensitive else span.raw
         return splice(raw, attributes, remove=remove) if attributes or remove else raw
 
@@ -204,9 +209,9 @@ class Redactor:
 
     def _identities(self, verdict: Verdict, *, engine: bool) -> dict[str, Attribute]:
         found: dict[str, Attribute] = {}
-        if engine and verdict.first_miss_key is not None:
+        if engine and verdict.first_miss_key is not None:  # guard: redact-engine-only
             found["prefix_cache.first_miss.digest"] = self.digest(verdict.first_miss_key)
-        if engine and verdict.last_hit_key is not None:
+        if engine and verdict.last_hit_key is not None:  # guard: redact-last-hit-engine
             found["prefix_cache.last_hit.digest"] = self.digest(verdict.last_hit_key)
         if verdict.holders:
             found["prefix_cache.holders.workers"] = list(verdict.holders)

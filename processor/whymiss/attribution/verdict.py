@@ -11,13 +11,13 @@ from .table import TABLE, Row
 
 def decide(facts: Facts, policy: Policy) -> Verdict:
     """Name the cause of one lookup under one reading of its evidence, or say why it has no name."""
-    for row in TABLE:
-        if facts.gap and row.cause is Cause.LOOKUP_FAILURE:
+    for row in TABLE:  # guard: decide-order
+        if facts.gap and row.cause is Cause.LOOKUP_FAILURE:  # guard: decide-gap, decide-spans-first
             # What spans alone prove has been said above; the rest needs the first missed block.
             return _unknown(facts, facts.gap)
         answer = row.decide(facts, policy)
         if isinstance(answer, Unsure):
-            return _unknown(facts, answer.reason)
+            return _unknown(facts, answer.reason)  # guard: decide-unsure
         if answer is not None:
             return _verdict(facts, row, answer)
     raise AssertionError("the last row always answers")
@@ -29,11 +29,12 @@ def _lost(facts: Facts, answer: Yes) -> int | None:
     matchable = blocks(facts)
     if answer.lost_blocks is None or facts.block_size is None or matchable is None or facts.first is None:
         return None
-    if facts.first >= matchable:
+    if facts.first >= matchable:  # guard: cost-full-hit
         # A count that names a full hit and a tier that did not deliver: what was lost is not known.
         return None
-    if facts.here is not None and not facts.chain_known:
+    if facts.here is not None and not facts.chain_known:  # guard: cost-chain-known
         return None
+    # guard: cost-matchable, cost-negative
     return facts.block_size * max(0, min(answer.lost_blocks, matchable - facts.first))
 
 
@@ -41,7 +42,8 @@ def _verdict(facts: Facts, row: Row, answer: Yes) -> Verdict:
     grade = facts.grade
     if grade is Grade.NONE:
         grade = Grade.SPANS
-    declared = facts.view_gap or facts.holder_gap or facts.tier_gap
+    declared = facts.view_gap or facts.holder_gap or facts.tier_gap  # guard: verdict-view-marked, verdict-holder-marked
+    # guard: decide-owner
     return msgspec.structs.replace(
         _shared_facts(facts),
         cause=row.cause,
@@ -63,6 +65,7 @@ def _shared_facts(facts: Facts) -> Verdict:
     cached, prompt = facts.cached_tokens, facts.prompt_tokens
     route, offload = facts.route, facts.offload
     missed = facts.first is not None and facts.here is not None
+    # guard: facts-holders-missed, facts-history
     return Verdict(
         cause=Cause.UNKNOWN,
         owner=Owner.OBSERVABILITY,
@@ -111,17 +114,18 @@ def agree(verdicts: list[Verdict]) -> Verdict:
     first, *rest = verdicts
     if not rest:
         return first
+    # guard: agree-shared, agree-every
     shared = {
         name: getattr(first, name)
         for name in Verdict.__struct_fields__
         if all(getattr(other, name) == getattr(first, name) for other in rest)
     }
-    if "cause" not in shared or first.cause is Cause.UNKNOWN:
+    if "cause" not in shared or first.cause is Cause.UNKNOWN:  # guard: agree-unknown
         shared["cause"] = Cause.UNKNOWN
         shared["owner"] = Owner.OBSERVABILITY
         shared.setdefault("reason", Reason.AMBIGUOUS_CHAIN)
-        if first.cause is not Cause.UNKNOWN or shared["reason"] is Reason.NONE:
+        if first.cause is not Cause.UNKNOWN or shared["reason"] is Reason.NONE:  # guard: agree-reason
             shared["reason"] = Reason.AMBIGUOUS_CHAIN
         shared["grade"] = Grade.NONE
-        shared.pop("lost_tokens", None)
+        shared.pop("lost_tokens", None)  # guard: agree-cost
     return Verdict(**shared)

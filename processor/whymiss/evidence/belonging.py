@@ -31,20 +31,21 @@ class Subjects:
     def of(self, span: Span) -> tuple[int, ...]:
         """The numbers of the subjects that a span is about."""
         own = [number for number in self._by_trace.get(span.trace_id, ()) if self._subjects[number] is span]
-        if own:
+        if own:  # guard: belong-own
             return tuple(own)
+        # guard: belong-caller, belong-exact
         named = _found(self._by_id, request_ids(span)) or _found(self._by_caller, caller_ids(span))
         return tuple(self._of_one_call(span, named) if named else self._of_trace(span))
 
     def _of_one_call(self, span: Span, named: list[int]) -> list[int]:
         """Of lookups with one id those of the call that a span is about: callers use ids again."""
         here = self._where(named, lambda one: one.trace_id in _traces(span))
-        if here:
+        if here:  # guard: belong-here
             return here
-        if self._is_one_call(named):
+        if self._is_one_call(named):  # guard: belong-one-call
             return named
-        then = self._where(named, lambda one: _overlap(span, one))
-        return then if self._is_one_call(then) else []
+        then = self._where(named, lambda one: _overlap(span, one))  # guard: belong-overlap
+        return then if self._is_one_call(then) else []  # guard: belong-then
 
     def _is_one_call(self, numbers: Iterable[int]) -> bool:
         """Whether no engine id comes in two traces: the prompts of a list have ids of their own."""
@@ -61,10 +62,10 @@ class Subjects:
         if len(same) <= 1:
             return same
         kin = self._where(same, lambda one: one.parent_span_id == span.span_id or one.span_id == span.parent_span_id)
-        if kin:
+        if kin:  # guard: belong-children
             return kin
         inside = self._where(same, lambda one: span.start_unix_nanos <= one.start_unix_nanos <= span.end_unix_nanos)
-        return inside if len(inside) == 1 else []
+        return inside if len(inside) == 1 else []  # guard: belong-inside
 
     def _where(self, numbers: Iterable[int], holds: Callable[[Span], bool]) -> list[int]:
         return [number for number in numbers if holds(self._subjects[number])]

@@ -30,9 +30,9 @@ def kinds_of(span: Span) -> Iterable[Companion]:
     for said in span.says:
         if isinstance(said, Lookup):
             yield Companion.LOOKUP
-        elif isinstance(said, RouteDecision) and said.predicted_blocks is not None:
+        elif isinstance(said, RouteDecision) and said.predicted_blocks is not None:  # guard: companion-silent-route
             yield Companion.PROMISE
-        elif isinstance(said, OffloadOutcome) and said.tier != "prefill_worker":
+        elif isinstance(said, OffloadOutcome) and said.tier != "prefill_worker":  # guard: companion-between-halves
             yield Companion.OFFLOAD
 
 
@@ -54,6 +54,6 @@ class Companions:
 
     def expected(self, kind: Companion, worker: str | None, unix_nanos: int) -> bool:
         """Whether a request of that time has such a companion as others have."""
-        seen = self._seen.get((kind, worker if kind is Companion.LOOKUP else None), ())
+        seen = self._seen.get((kind, worker if kind is Companion.LOOKUP else None), ())  # guard: companion-worker
         now = unix_nanos // self._grain
-        return any(abs(bucket - now) <= BUCKETS for bucket in seen)
+        return any(abs(bucket - now) <= BUCKETS for bucket in seen)  # guard: companion-recent

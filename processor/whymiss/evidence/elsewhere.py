@@ -41,19 +41,22 @@ class Elsewhere:
             if states[0].state is Residency.RESIDENT:
                 holding.append(tier)
                 counts.append(_certain(states, HELD, history_gap))
-            gap = gap or gap_after(states, 0, history_gap)
+            gap = gap or gap_after(states, 0, history_gap)  # guard: tiers-gap
         for owner in self._view.shared(stream, reading):
             sight = self._view.of(stream, owner, reading)
             for tier in self._ledger.tiers(owner):
-                states = self._ledger.as_of(owner, chain, sight.before, tier=tier)
-                gap = gap or self._view.doubt(sight, tier, chain[0], states[0], reading)
-                if states[0].state is Residency.RESIDENT:
+                states = self._ledger.as_of(owner, chain, sight.before, tier=tier)  # guard: shared-before
+                gap = gap or self._view.doubt(sight, tier, chain[0], states[0], reading)  # guard: shared-doubt
+                if states[0].state is Residency.RESIDENT:  # guard: shared-resident
                     holding.append(tier)
+                    # guard: shared-count
                     counts.append(_certain(states, HELD, self._record.history_gap(owner, reading)))
+        # guard: tiers-of-others
         if not own and history_gap and any(map(self._ledger.tiers, self._view.others(stream, reading))):
             # Others have tiers; what this worker said of its own may be in the hole.
-            gap = gap or history_gap
+            gap = gap or history_gap  # guard: tiers-unnamed
         known = [count for count in counts if count is not None]
+        # guard: tiers-certain
         return msgspec.structs.replace(
             facts,
             tiers_holding=tuple(holding),
@@ -74,21 +77,24 @@ class Elsewhere:
             for tier in (Tier.DEVICE, *self._ledger.tiers(other)):
                 states = self._ledger.as_of(other, chain, sight.before, tier=tier)
                 doubt = self._view.doubt(sight, tier, chain[0], states[0], reading)
-                if states[0].state is not Residency.RESIDENT:
-                    view_gap = view_gap or doubt
-                elif doubt:
-                    holder_gap = holder_gap or doubt
-                    view_gap = view_gap or doubt
+                if states[0].state is not Residency.RESIDENT:  # guard: holders-resident
+                    view_gap = view_gap or doubt  # guard: holders-view-doubt
+                elif doubt:  # guard: holders-doubt
+                    holder_gap = holder_gap or doubt  # guard: holders-doubt-holder
+                    view_gap = view_gap or doubt  # guard: holders-doubt-view
                 else:
                     count = _certain(states, HELD, history_gap)
                     holders.append(Holder(stream=other, tier=tier, leading_blocks=count))
+                # guard: elsewhere-window
                 evicted = states[0].state is Residency.EVICTED and self._record.in_window(states[0], reading)
-                if evicted and tier is Tier.DEVICE:
+                if evicted and tier is Tier.DEVICE:  # guard: elsewhere-device
                     lost.append((states, history_gap))
         # How much of the chain others lost matters only where nobody ever held it here and nobody holds it there.
+        # guard: elsewhere-lost-matters
         matters = not holders and facts.here is not None and facts.here.state is Residency.NEVER_SEEN
         counts = [_certain(states, HELD_OR_LOST, gap) for states, gap in lost] if matters else []
         known = [count for count in counts if count is not None]
+        # guard: elsewhere-cost
         return msgspec.structs.replace(
             facts,
             holders=tuple(sorted(holders, key=lambda holder: (-(holder.leading_blocks or 0), holder.stream))),
@@ -112,14 +118,15 @@ class Elsewhere:
             sight = self._view.of(stream, other, reading)
             for twin in self._ledger.like(other, block, sight.before):
                 if block.extras is not None and twin.extras is not None and twin.extras != block.extras:
-                    continue
+                    continue  # guard: identity-extras
                 # An adapter is hashed by its path, which is not published.
-                unclear = block.extras is None or twin.extras is None or "lora" in block.kinds
+                unclear = block.extras is None or twin.extras is None or "lora" in block.kinds  # guard: identity-lora
                 fact = self._ledger.as_of(other, (twin.key,), sight.before)[0]
                 gap = self._view.doubt(sight, Tier.DEVICE, twin.key, fact, reading)
-                if unclear or gap:
+                if unclear or gap:  # guard: identity-unclear, identity-doubt
                     return msgspec.structs.replace(facts, relatives_gap=gap or Reason.AMBIGUOUS_CHAIN)
-                if best != len(chain):
+                if best != len(chain):  # guard: identity-longest
+                    # guard: identity-best
                     best = max(best or 0, self._ledger.leading_like(stream, chain, sight.before, among=other))
                 break
         return facts if best is None else msgspec.structs.replace(facts, same_identity=True, same_tokens_leading=best)
@@ -127,9 +134,11 @@ class Elsewhere:
     def _computing(self, streams: Sequence[StreamId], key: int, reading: Reading) -> bool:
         """Whether a request that was in its prefill at the lookup stored the block after it."""
         for other in streams:
-            own = reading.position if other == reading.stream else None
+            own = reading.position if other == reading.stream else None  # guard: computing-own-stream
+            # guard: computing-decodes
             for until in self._recent.prefilling(other.worker, reading.latest, reading.decodes):
                 stores = self._ledger.stores_between(other, reading.latest, until)
+                # guard: computing-own, computing-key
                 if any(key in store.keys and store.position != own for store in stores):
                     return True
         return False
@@ -138,4 +147,4 @@ class Elsewhere:
 def _certain(states: Sequence[Fact], wanted: frozenset[Residency], history_gap: Reason) -> int | None:
     """How many leading facts are of the wanted states; ``None`` where one behind them may be too."""
     count = leading(states, wanted)
-    return None if gap_after(states, count, history_gap) else count
+    return None if gap_after(states, count, history_gap) else count  # guard: certain-gap

@@ -61,6 +61,7 @@ class FactFinder:
         )
         offload = offload_of(request.offloads)
         lost = Reason.PARTIAL_TRACE
+        # guard: facts-lookup-lost, facts-offload-lost
         return Facts(
             grade=readings.grade,
             gap=readings.gap,
@@ -93,6 +94,7 @@ class FactFinder:
         reading = msgspec.structs.replace(reading, decodes=request.decodes)
         stream = reading.stream
         facts = self.bare(request, Readings(grade=readings.grade, block_size=reading.block_size), worker, stream)
+        # guard: facts-local-hit
         facts = msgspec.structs.replace(
             facts,
             cached_tokens=reading.cached_tokens,
@@ -109,16 +111,16 @@ class FactFinder:
             facts = recorded_apart(facts, self._ledger, stream, reading)
         if stream is None or not reading.chain:
             missing = readings.gap or (Reason.NO_FIRST_MISS_KEY if stream is not None else Reason.NO_WORKER)
-            return msgspec.structs.replace(facts, record_gap=missing)
+            return msgspec.structs.replace(facts, record_gap=missing)  # guard: facts-no-stream
         facts = self._lost_at(self._record.add(facts, stream, reading, lookup), stream)
         chain, _ = matchable_chain(facts, reading)
         unseen = facts.here is not None and facts.here.state is Residency.NEVER_SEEN
-        if unseen:
+        if unseen:  # guard: facts-relatives-unseen
             facts = self._relatives.add_twins(facts, stream, reading, chain)
         facts = self._elsewhere.add(facts, stream, reading, chain)
-        if unseen and not decided_by_holders(facts):
+        if unseen and not decided_by_holders(facts):  # guard: facts-identities-unseen
             facts = self._elsewhere.add_identities(facts, stream, reading, chain)
-        if unseen and not decided_by_holders(facts):
+        if unseen and not decided_by_holders(facts):  # guard: facts-siblings-unseen
             facts = self._relatives.add_siblings(facts, stream, reading)
         return self._settle_offload(facts, stream)
 
@@ -131,14 +133,14 @@ class FactFinder:
 
     def _settle_offload(self, facts: Facts, stream: StreamId) -> Facts:
         """A tier that publishes what it holds, and did not hold the block, had none to promise."""
-        spoken = bool(self._ledger.tiers(stream)) and not facts.tier_gap
-        if facts.offload_gap and spoken and not facts.tiers_holding:
-            return msgspec.structs.replace(facts, offload_gap=Reason.NONE)
+        spoken = bool(self._ledger.tiers(stream)) and not facts.tier_gap  # guard: facts-tier-gap
+        if facts.offload_gap and spoken and not facts.tiers_holding:  # guard: facts-tier-holding
+            return msgspec.structs.replace(facts, offload_gap=Reason.NONE)  # guard: facts-tier-spoken
         return facts
 
     def _expects(self, kind: Companion, request: Request, worker: str | None) -> bool:
         subject = request.subject
-        if kind is Companion.PROMISE and not any(subject.parent_span_id):
+        if kind is Companion.PROMISE and not any(subject.parent_span_id):  # guard: facts-no-caller
             # Nobody called this engine in a trace: there was no router.
             return False
         return self._companions.expected(kind, worker, subject.start_unix_nanos)
@@ -152,7 +154,7 @@ class FactFinder:
         inferred = self._ledger.match_unit(stream) if stream is not None else None
         if inferred and (cached or 0) % inferred:
             # A hit that is no multiple of it: the engine matches in finer steps.
-            inferred = None
+            inferred = None  # guard: facts-unit-finer
         return inferred or block_size
 
 
@@ -162,7 +164,7 @@ def reported_cached(request: Request) -> int | None:
     if said is not None and said.cached_tokens is not None:
         return said.cached_tokens
     counts = {usage.cached_tokens for usage in _usages(request.gateways) if usage.cached_tokens is not None}
-    return counts.pop() if len(counts) == 1 else None
+    return counts.pop() if len(counts) == 1 else None  # guard: facts-cached-disagree
 
 
 def _usages(gateways: Sequence[Span]) -> list[GatewayUsage]:
@@ -175,13 +177,14 @@ def _prompt_tokens(said: EngineRequest | None, lookup: Lookup | None, gateways: 
     if said is not None and said.prompt_tokens is not None:
         return said.prompt_tokens
     counts = {usage.prompt_tokens for usage in _usages(gateways) if usage.prompt_tokens is not None}
-    return counts.pop() if len(counts) == 1 else None
+    return counts.pop() if len(counts) == 1 else None  # guard: facts-prompt-disagree
 
 
 def _local_hit(lookup: Lookup | None) -> int | None:
     """Cached tokens of the engine's own cache, where a lookup keeps them apart."""
     if lookup is None or lookup.local_hit_tokens is not None or lookup.external_hit_tokens is None:
         return lookup.local_hit_tokens if lookup is not None else None
+    # guard: facts-external
     return None if lookup.cached_tokens is None else lookup.cached_tokens - lookup.external_hit_tokens
 
 

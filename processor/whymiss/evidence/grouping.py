@@ -63,31 +63,35 @@ def lookup_bounds(span: Span, said: EngineRequest) -> tuple[int, int, int]:
     start = span.start_unix_nanos
     first_token = span.end_unix_nanos
     if said.first_token_seconds is not None:
+        # guard: bounds-first-token-end
         first_token = min(first_token, start + round(said.first_token_seconds * SECOND))
-    earliest = start + round((said.queue_seconds or 0.0) * SECOND)
+    earliest = start + round((said.queue_seconds or 0.0) * SECOND)  # guard: bounds-queue
     latest = first_token
     if said.prefill_seconds is not None and said.first_token_seconds is not None:
-        latest = first_token - round(said.prefill_seconds * SECOND)
-    return earliest, max(earliest, latest), first_token
+        latest = first_token - round(said.prefill_seconds * SECOND)  # guard: bounds-prefill
+    return earliest, max(earliest, latest), first_token  # guard: bounds-order
 
 
 def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
     """The requests among joined spans, and the spans that belong to none of them."""
     engines = [span for span in spans if says(span, EngineRequest)]
     # Only the lookup that admitted a request counts; a preempted one is looked up again.
+    # guard: group-preempted
     lookups = [span for span in spans if (said := lookup_says(span)) is not None and not said.preempted]
     own = {id(span): span for span in engines if says(span, Lookup)}
     sides = sides_of(engines, spans)
     pairs = {id(span): span for span in own.values()}
     # A wrapper has no lookup where what it wraps can have it.
-    for wrapping in (False, True):
+    for wrapping in (False, True):  # guard: wrapper-too
+        # guard: wrapper-last, group-own-lookup
         able = [span for span in engines if id(span) not in pairs and _is_wrapper(span, sides) is wrapping]
         pairs.update(_match(able, _unpaired(lookups, pairs)))
     taken = {id(span) for span in pairs.values()}
+    # guard: group-passive
     heads: list[tuple[Span | None, Span | None]] = [
         (engine, pairs.get(id(engine))) for engine in engines if key_of(engine) not in sides.passive
     ]
-    heads.extend((None, lookup) for lookup in lookups if id(lookup) not in taken)
+    heads.extend((None, lookup) for lookup in lookups if id(lookup) not in taken)  # guard: group-lookup-alone
     subjects = [one for engine, lookup in heads if (one := engine or lookup) is not None]
     company = _company(spans, subjects)
     requests = [_request(engine, lookup, company[number], sides) for number, (engine, lookup) in enumerate(heads)]
@@ -97,7 +101,7 @@ def group(spans: Sequence[Span]) -> tuple[list[Request], list[Span]]:
 
 def _is_wrapper(engine: Span, sides: Sides) -> bool:
     key = key_of(engine)
-    return key in sides.passive and sides.of.get(key) != "decode"
+    return key in sides.passive and sides.of.get(key) != "decode"  # guard: wrapper-decode
 
 
 def _unpaired(lookups: Iterable[Span], pairs: Mapping[int, Span]) -> list[Span]:
@@ -124,7 +128,7 @@ def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], 
     prompt = next((tokens for tokens in told if tokens is not None), None)
     about = [(span, [said for said in span.says if _concerns(said, side, prompt)]) for span in company]
     # A load that brought nothing, of something that the tier had just found: its index was stale.
-    promised = any(_is_found(said) for _, kept in about for said in kept)
+    promised = any(_is_found(said) for _, kept in about for said in kept)  # guard: request-stale
     heard = [_saying(span, [_settled(said, promised=promised) for said in kept]) for span, kept in about]
     return Request(
         engine=engine if engine is None or side is None else _halved(engine, side),
@@ -139,11 +143,12 @@ def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], 
 def _concerns(said: Evidenced, side: Side | None, prompt_tokens: int | None) -> bool:
     """Whether something that is said of a request is about the lookup of one half (``None``: there are no halves)."""
     if isinstance(said, RouteDecision):
-        return side is None or said.phase in {None, side}
+        return side is None or said.phase in {None, side}  # guard: concerns-phase
     if isinstance(said, OffloadOutcome):
-        return side != "prefill" or said.tier != BETWEEN_HALVES
+        return side != "prefill" or said.tier != BETWEEN_HALVES  # guard: concerns-transfer
     if isinstance(said, GatewayUsage):
         # The caller is told of the decode half; and a count for another prompt is another lookup's.
+        # guard: concerns-usage-half, concerns-usage-prompt
         return side != "prefill" and (
             None in {said.prompt_tokens, prompt_tokens} or said.prompt_tokens == prompt_tokens
         )
@@ -151,10 +156,12 @@ def _concerns(said: Evidenced, side: Side | None, prompt_tokens: int | None) -> 
 
 
 def _is_found(said: Evidenced) -> bool:
+    # guard: found-between-halves
     return isinstance(said, OffloadOutcome) and said.status == "hit" and said.tier != BETWEEN_HALVES
 
 
 def _settled(said: Evidenced, *, promised: bool) -> Evidenced:
+    # guard: settled-status, settled-nothing
     if isinstance(said, OffloadOutcome) and promised and said.status is None and said.loaded_blocks == 0:
         return msgspec.structs.replace(said, status="stale")
     return said
@@ -181,7 +188,7 @@ def _match(engines: Sequence[Span], lookups: Sequence[Span]) -> dict[int, Span]:
     requests, so that bound only chooses among several spans with one id: first by it, then without.
     """
     pairs: dict[int, Span] = {}
-    for bounded in (True, False):
+    for bounded in (True, False):  # guard: match-unbounded, match-bounded
         options = {
             id(lookup): [engine for engine in engines if _fits(engine, lookup, bounded=bounded)] for lookup in lookups
         }
@@ -195,7 +202,7 @@ def _eliminate(lookups: Sequence[Span], options: dict[int, list[Span]], pairs: d
         settled = False
         for lookup in _unpaired(lookups, pairs):
             left = [engine for engine in options[id(lookup)] if id(engine) not in pairs]
-            if len(left) == 1:
+            if len(left) == 1:  # guard: eliminate-one
                 pairs[id(left[0])] = lookup
                 settled = True
                 break
@@ -204,13 +211,14 @@ def _eliminate(lookups: Sequence[Span], options: dict[int, list[Span]], pairs: d
 def _fits(engine: Span, lookup: Span, *, bounded: bool) -> bool:
     lookup_ids, engine_ids = set(request_ids(lookup)), set(request_ids(engine))
     if lookup_ids and engine_ids:
-        if not lookup_ids & engine_ids:
+        if not lookup_ids & engine_ids:  # guard: fits-id
             return False
-    elif engine.trace_id != lookup.trace_id:
+    elif engine.trace_id != lookup.trace_id:  # guard: fits-trace
         return False
     said = engine_says(engine)
     if said is None:
         return False
     earliest, latest, first_token = lookup_bounds(engine, said)
     until = latest if bounded else first_token
+    # guard: fits-time, fits-earliest
     return earliest - CLOCK_GRAIN_NANOS <= lookup.start_unix_nanos <= until + CLOCK_GRAIN_NANOS

@@ -19,19 +19,21 @@ class Comparer:
     def add(self, facts: Facts, reading: Reading, model: str | None) -> Facts:
         """The facts with how the block compares, where it can be compared."""
         stream, never = facts.stream, facts.here is not None and facts.here.state is Residency.NEVER_SEEN
+        # guard: likeness-never, likeness-gap, likeness-chain
         if stream is None or not never or facts.relatives_gap or not reading.chain:
             return facts
         prompt = self._prompt(facts, stream, reading, model)
         return facts if prompt is None else msgspec.structs.replace(facts, likeness=self._templates.compare(prompt))
 
     def _prompt(self, facts: Facts, stream: StreamId, reading: Reading, model: str | None) -> Prompt | None:
-        chain, _ = matchable_chain(facts, reading)
+        chain, _ = matchable_chain(facts, reading)  # guard: likeness-matchable
         block = self._ledger.block(stream, chain[0])
-        if block is None or block.tokens is None or facts.block_size is None:
+        if block is None or block.tokens is None or facts.block_size is None:  # guard: likeness-size, likeness-tokens
             return None
-        parent = facts.last_hit_key if facts.last_hit_key is not None else block.parent
+        parent = facts.last_hit_key if facts.last_hit_key is not None else block.parent  # guard: likeness-parent
+        # guard: likeness-first
         before = None if parent is None or not block.depth else self._ledger.block(stream, parent)
-        if block.depth and (before is None or before.prefix is None):
+        if block.depth and (before is None or before.prefix is None):  # guard: likeness-before, likeness-before-known
             return None
         return Prompt(
             stream=stream,

@@ -41,22 +41,22 @@ class PromiseReader:
         spoken = [(span, said) for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
         promising = [pair for pair in spoken if pair[1].predicted_blocks is not None]
         if not promising:
-            missing = Reason.PARTIAL_TRACE if expected else Reason.NONE
+            missing = Reason.PARTIAL_TRACE if expected else Reason.NONE  # guard: promise-lost
             anytime = Moment(earliest_unix_nanos=0, latest_unix_nanos=looked + self._tolerance)
             return self._promise(_latest(spoken), stream, at=anytime, gap=missing)
         own = [pair for pair in promising if self._concerns(pair[1], stream)]
         unclear = [pair for pair in promising if self._concerns(pair[1], stream) is None]
-        chosen = _latest(own) or _latest(unclear)
+        chosen = _latest(own) or _latest(unclear)  # guard: promise-own-first
         if chosen is None:
             foreign = _latest(promising)
             assert foreign is not None, "there is a promise"
-            silent = msgspec.structs.replace(foreign[1], predicted_blocks=None)
+            silent = msgspec.structs.replace(foreign[1], predicted_blocks=None)  # guard: promise-other-worker
             return self._promise((foreign[0], silent), stream, at=None, gap=Reason.NONE)
         begin, end = self._decided(request, *chosen, looked)
-        gap = Reason.NONE if own else Reason.NO_WORKER
+        gap = Reason.NONE if own else Reason.NO_WORKER  # guard: promise-name-unknown
         if begin > end:
             # Decided after the lookup: these clocks differ by more than they may.
-            begin, gap = 0, gap or Reason.CLOCK_SKEW
+            begin, gap = 0, gap or Reason.CLOCK_SKEW  # guard: promise-skew
         return self._promise(chosen, stream, at=Moment(earliest_unix_nanos=begin, latest_unix_nanos=end), gap=gap)
 
     def _decided(self, request: Request, span: Span, said: RouteDecision, looked: int) -> tuple[int, int]:
@@ -64,16 +64,16 @@ class PromiseReader:
 
         One that is made before its span begins is made after the request came to whatever called the router.
         """
-        begin, end = span.start_unix_nanos, min(span.end_unix_nanos, looked)
-        if said.made_before:
+        begin, end = span.start_unix_nanos, min(span.end_unix_nanos, looked)  # guard: promise-before-lookup
+        if said.made_before:  # guard: promise-made-before
             begin, end = 0, min(begin, looked)
             callers = [
                 one.start_unix_nanos
                 for one in (*request.routes, *request.gateways)
                 if one.span_id != span.span_id and one.start_unix_nanos <= end
             ]
-            begin = min(callers, default=self._tolerance)
-        return begin - self._tolerance, end + self._tolerance
+            begin = min(callers, default=self._tolerance)  # guard: promise-made-after-call
+        return begin - self._tolerance, end + self._tolerance  # guard: promise-tolerance-begin, promise-tolerance-end
 
     def _promise(
         self, pair: tuple[Span, RouteDecision] | None, stream: StreamId | None, *, at: Moment | None, gap: Reason
@@ -81,7 +81,7 @@ class PromiseReader:
         route = pair[1] if pair is not None else None
         best = route.best_worker if route is not None else None
         here = best is not None and self._names(best, None, stream) is True
-        return Promise(route=route, at=at, gap=gap, best_is_elsewhere=not here)
+        return Promise(route=route, at=at, gap=gap, best_is_elsewhere=not here)  # guard: promise-best-here
 
     def _concerns(self, said: RouteDecision, stream: StreamId | None) -> bool | None:
         """Whether a decision picked the stream; ``None`` where its name for a worker is not known."""
@@ -91,9 +91,9 @@ class PromiseReader:
         known = sorted({one.worker for one in self._ledger.streams()})
         worker, suffixed = self._workers.find(name, known)
         if worker is None or stream is None:
-            return None
+            return None  # guard: promise-unknown-name
         rank = suffixed if rank is None else rank
-        return worker == stream.worker and (rank is None or rank == stream.rank)
+        return worker == stream.worker and (rank is None or rank == stream.rank)  # guard: promise-rank
 
     def lost_at(self, stream: StreamId, removal: Removal | None, published: int) -> Moment:
         """When a block left, given when that was published.
@@ -102,25 +102,26 @@ class PromiseReader:
         happened at any time since the batch before. Of a block that may have been gone before the reset, nothing more
         is known.
         """
-        earliest = published if removal is not None else 0
+        earliest = published if removal is not None else 0  # guard: lost-unknown
         if removal in {Removal.CLEARED, Removal.RESTARTED}:
-            earliest = self._ledger.published_before(stream, published) or 0
+            earliest = self._ledger.published_before(stream, published) or 0  # guard: lost-reset
         return Moment(earliest_unix_nanos=earliest, latest_unix_nanos=published)
 
 
 def _latest(spoken: Sequence[tuple[Span, RouteDecision]]) -> tuple[Span, RouteDecision] | None:
     """The last decision that names a worker, or the last of those that name none."""
+    # guard: latest-named
     return max(spoken, key=lambda pair: (pair[1].worker is not None, pair[0].end_unix_nanos), default=None)
 
 
 def offload_of(spans: Sequence[Span]) -> OffloadOutcome | None:
     """The worst outcome that a tier reported: a failure explains more than a success."""
     found = [said for span in spans for said in span.says if isinstance(said, OffloadOutcome)]
-    return min(found, key=_badness, default=None)
+    return min(found, key=_badness, default=None)  # guard: offload-worst
 
 
 def _badness(said: OffloadOutcome) -> tuple[int, int]:
     short = said.found_blocks is not None and said.loaded_blocks is not None and said.loaded_blocks < said.found_blocks
     status = said.status if said.status in _WORST_FIRST else None
     place = _WORST_FIRST.index(status)
-    return (0 if place < 3 else (1 if short else 2), place)
+    return (0 if place < 3 else (1 if short else 2), place)  # guard: offload-short

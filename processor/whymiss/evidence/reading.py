@@ -80,9 +80,9 @@ class Reader:
         ``gap`` says why there are no streams; ``cached_tokens`` is a count that some span reported.
         """
         lookup = lookup_says(request.lookup)
-        if lookup is not None and lookup.cached_tokens is not None:
+        if lookup is not None and lookup.cached_tokens is not None:  # guard: direct-cached-needed
             return self._direct(request, lookup, streams, gap)
-        if not streams:
+        if not streams:  # guard: read-no-streams
             return Readings(grade=Grade.NONE, gap=gap, block_size=self._config.block_size)
         return self._derived(request, streams, cached_tokens)
 
@@ -92,15 +92,16 @@ class Reader:
         cached = lookup.cached_tokens or 0
         size = lookup.block_size or self._block_size(streams)
         if size is None:
-            return Readings(grade=Grade.NONE, gap=gap or Reason.NO_EVENT_SOURCE)
+            return Readings(grade=Grade.NONE, gap=gap or Reason.NO_EVENT_SOURCE)  # guard: direct-size-unknown
         first = cached // size
-        chain = lookup.expected_keys[first:]
-        if not chain and lookup.first_miss_key is not None:
+        chain = lookup.expected_keys[first:]  # guard: direct-chain-from-miss
+        if not chain and lookup.first_miss_key is not None:  # guard: direct-first-key
             chain = (lookup.first_miss_key,)
         span = request.lookup
         assert span is not None, "a direct reading has a lookup span"
         at = span.start_unix_nanos
         until = request.engine.end_unix_nanos if request.engine is not None else span.end_unix_nanos + self._tolerance
+        # guard: direct-last-hit, direct-chain-known
         readings = [
             self._at_lookup(
                 Reading(
@@ -120,7 +121,7 @@ class Reader:
             )
             for stream in streams
         ]
-        if len(readings) > 1:
+        if len(readings) > 1:  # guard: direct-own-rank
             readings = self._own_rank(readings)
         if not readings:
             bare = Reading(
@@ -148,10 +149,12 @@ class Reader:
             return msgspec.structs.replace(reading, position=low)
         key = reading.chain[0]
         stores = self._ledger.stores_between(stream, reading.earliest, until)
+        # guard: direct-own-store-reported
         own = next((store for store in stores if key in store.keys and not store.reported), None)
-        if own is not None:
+        if own is not None:  # guard: direct-own-store
             return msgspec.structs.replace(reading, position=own.position)
         confirmed = self._ledger.confirmed_position(stream, reading.earliest)
+        # guard: direct-undecided-late, direct-undecided-touched
         undecided = confirmed is None or self._ledger.touched(stream, key, low, confirmed)
         return msgspec.structs.replace(reading, position=low, undecided=undecided)
 
@@ -160,8 +163,9 @@ class Reader:
         showing = []
         for reading in readings:
             assert reading.stream is not None, "a reading of a rank has its stream"
-            if reading.chain and reading.position > 0 and not reading.undecided:
+            if reading.chain and reading.position > 0 and not reading.undecided:  # guard: rank-undecided
                 stores = self._ledger.stores_between(reading.stream, reading.earliest, reading.earliest + 60 * SECOND)
+                # guard: rank-own-store
                 if any(store.position == reading.position and reading.chain[0] in store.keys for store in stores):
                     showing.append(reading)
         return showing or list(readings)
@@ -170,13 +174,14 @@ class Reader:
 
     def _derived(self, request: Request, streams: Sequence[StreamId], cached_tokens: int | None) -> Readings:
         said = engine_says(request.engine)
-        if said is None or request.engine is None or said.prompt_tokens is None:
+        if said is None or request.engine is None or said.prompt_tokens is None:  # guard: derived-prompt-length
             return Readings(grade=Grade.NONE, gap=Reason.NO_FIRST_MISS_KEY)
         size = self._block_size(streams)
-        if size is None:
+        if size is None:  # guard: derived-size-unknown
             return Readings(grade=Grade.NONE, gap=Reason.NO_EVENT_SOURCE)
         if said.prompt_tokens < size:
             earliest, latest, _ = lookup_bounds(request.engine, said)
+            # guard: derived-short-rank
             short = Reading(
                 stream=streams[0] if len(streams) == 1 else None,
                 cached_tokens=0,
@@ -190,23 +195,25 @@ class Reader:
         solid = any(one.solid for one in seen)
         # The rank may be taken from the only chain that fits: then an idle rank, or one on which the
         # request would have been a full hit, is no rival.
+        # guard: derived-idle-rank, derived-idle-only
         gaps = [one.gap for one in seen if one.gap and not (solid and one.gap is Reason.EVIDENCE_LATE)]
-        if gaps:
+        if gaps:  # guard: derived-rank-gap
             return Readings(grade=Grade.NONE, gap=gaps[0], block_size=size)
         found = [reading for one in seen for reading in one.chains]
-        full = [one.full for one in seen if one.full is not None and not solid]
+        full = [one.full for one in seen if one.full is not None and not solid]  # guard: derived-full-rival
         if full and len(streams) > 1:
-            full = [msgspec.structs.replace(full[0], stream=None)]
+            full = [msgspec.structs.replace(full[0], stream=None)]  # guard: derived-full-rank
         readings = self._agreeing([*found, *full[:1]], cached_tokens)
         if not readings:
+            # guard: derived-nothing-agrees
             return Readings(grade=Grade.NONE, gap=Reason.AMBIGUOUS_CHAIN, block_size=size)
-        grade = Grade.DERIVED if len(readings) == 1 else Grade.CONSENSUS
+        grade = Grade.DERIVED if len(readings) == 1 else Grade.CONSENSUS  # guard: derived-grade
         return Readings(grade=grade, readings=tuple(readings), block_size=size)
 
     def _agreeing(self, readings: Sequence[Reading], cached_tokens: int | None) -> list[Reading]:
         if cached_tokens is None:
             return list(readings)
-        return [reading for reading in readings if reading.cached_tokens == cached_tokens]
+        return [reading for reading in readings if reading.cached_tokens == cached_tokens]  # guard: derived-agreeing
 
     def _of_stream(self, request: Request, said: EngineRequest, stream: StreamId, size: int) -> _Seen:
         assert request.engine is not None, "checked by the caller"
@@ -214,25 +221,27 @@ class Reader:
         earliest, latest, first_token = lookup_bounds(request.engine, said)
         begin, end = earliest - CLOCK_GRAIN_NANOS, first_token + CLOCK_GRAIN_NANOS
         coverage = self._ledger.coverage(stream, begin, end)
-        if coverage.holes:
+        if coverage.holes:  # guard: stream-hole
             return _Seen(gap=coverage.holes[0].reason)
-        if coverage.begins_unix_nanos > begin and not coverage.from_birth:
+        if coverage.begins_unix_nanos > begin and not coverage.from_birth:  # guard: stream-birth
+            # guard: stream-begins, stream-expired
             return _Seen(gap=Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT)
         blocks = said.prompt_tokens // size
         stores = self._ledger.stores_between(stream, begin, end)
+        # guard: stream-unplaced, stream-unplaced-reported
         if any(store.start is None and not store.reported for store in stores):
             return _Seen(gap=Reason.HISTORY_SHORT)
         certain, possible = self._chains(stores, blocks, latest)
         chains = tuple(self._reading(stream, size, chain, earliest, latest) for chain in (*certain, *possible))
         full = self._full_hit(stream, size, said.prompt_tokens, earliest, latest)
-        solid = [chain for chain in certain if not self._may_be_decoding(stream, chain)]
-        if solid and not self._outnumbered(request, stream, size, solid):
+        solid = [chain for chain in certain if not self._may_be_decoding(stream, chain)]  # guard: stream-decoding
+        if solid and not self._outnumbered(request, stream, size, solid):  # guard: stream-solid, stream-outnumbered
             return _Seen(chains=chains, solid=True)
         if chains:
-            return _Seen(chains=chains, full=full)
-        if any(store.reported and _end(store) == blocks for store in stores):
+            return _Seen(chains=chains, full=full)  # guard: stream-full-too
+        if any(store.reported and _end(store) == blocks for store in stores):  # guard: stream-reported
             return _Seen(gap=Reason.LOOKUP_UNSEEN)
-        if coverage.confirmed_unix_nanos <= end:
+        if coverage.confirmed_unix_nanos <= end:  # guard: stream-unconfirmed
             return _Seen(gap=Reason.EVIDENCE_LATE)
         return _Seen(full=full)
 
@@ -240,25 +249,27 @@ class Reader:
         self, stores: Sequence[Store], blocks: int, latest: int
     ) -> tuple[list[tuple[Store, ...]], list[tuple[Store, ...]]]:
         """Chains that end at the prompt's last full block: surely after the lookup, and perhaps after it."""
-        fresh = [store for store in stores if not store.reported]
+        fresh = [store for store in stores if not store.reported]  # guard: chains-reported
         certain: list[tuple[Store, ...]] = []
         possible: list[tuple[Store, ...]] = []
         for index, store in enumerate(fresh):
             chain = [store]
             for later in fresh[index + 1 :]:
-                if _end(chain[-1]) >= blocks:
+                if _end(chain[-1]) >= blocks:  # guard: chains-full-stop
                     break
+                # guard: chains-parent, chains-start
                 if later.parent == chain[-1].keys[-1] and later.start == _end(chain[-1]):
                     chain.append(later)
-            if _end(chain[-1]) != blocks:
+            if _end(chain[-1]) != blocks:  # guard: chains-end
                 continue
-            sort = certain if store.unix_nanos > latest else possible
-            if not any(_continues(known, chain) for known in (*certain, *possible)):
+            sort = certain if store.unix_nanos > latest else possible  # guard: chains-certain
+            if not any(_continues(known, chain) for known in (*certain, *possible)):  # guard: chains-tail
                 sort.append(tuple(chain))
         return certain, possible
 
     def _reading(self, stream: StreamId, size: int, chain: Sequence[Store], earliest: int, latest: int) -> Reading:
         start = chain[0].start or 0
+        # guard: reading-latest
         return Reading(
             stream=stream,
             cached_tokens=start * size,
@@ -291,7 +302,7 @@ class Reader:
     def _outnumbered(self, request: Request, stream: StreamId, size: int, chains: Sequence[Sequence[Store]]) -> bool:
         """Whether more requests claim these chains than there are chains."""
         claimants = max(self._rivals(request, stream, size, chain) for chain in chains)
-        return claimants + 1 > len(chains)
+        return claimants + 1 > len(chains)  # guard: rivals-number
 
     def _may_be_decoding(self, stream: StreamId, chain: Sequence[Store]) -> bool:
         """Whether a single block may be one that another request filled while it decoded.
@@ -300,12 +311,14 @@ class Reader:
         than a block of the slowest decode steps, or if the request that stored it is known to have ended.
         """
         store = chain[0]
+        # guard: decoding-tail
         if len(chain) > 1 or len(store.keys) > 1 or store.parent_tail_unix_nanos is None or store.start is None:
             return False
         size = self._ledger.block_size(stream) or 0
         age = store.unix_nanos - store.parent_tail_unix_nanos
-        if age > size * round(self._config.decode_step_seconds_max * SECOND):
+        if age > size * round(self._config.decode_step_seconds_max * SECOND):  # guard: decoding-age
             return False
+        # guard: decoding-ended
         return not self._recent.ended_at(
             stream.worker, size, store.start, store.parent_tail_unix_nanos, store.unix_nanos
         )
@@ -314,7 +327,7 @@ class Reader:
         if self._config.block_size is not None:
             return self._config.block_size
         sizes = {size for stream in streams if (size := self._ledger.block_size(stream)) is not None}
-        return sizes.pop() if len(sizes) == 1 else None
+        return sizes.pop() if len(sizes) == 1 else None  # guard: size-agrees
 
 
 def _end(store: Store) -> int:
@@ -323,4 +336,5 @@ def _end(store: Store) -> int:
 
 def _continues(known: Sequence[Store], chain: Sequence[Store]) -> bool:
     """Whether a chain is only the tail of one that is known already (a later chunk of one prefill)."""
+    # guard: continues-same
     return len(chain) < len(known) and all(a is b for a, b in zip(known[-len(chain) :], chain, strict=True))

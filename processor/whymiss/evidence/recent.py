@@ -71,9 +71,9 @@ class RecentRequests:
         )
         lives = self._lives[worker]
         at = bisect_left(lives, life)
-        if at < len(lives) and lives[at] == life:
+        if at < len(lives) and lives[at] == life:  # guard: recent-repeated
             return
-        lives.insert(at, life)
+        lives.insert(at, life)  # guard: recent-order
         self._count += 1
         self._longest[worker] = max(self._longest[worker], life.end - life.latest)
         self._waits[worker] = max(self._waits[worker], life.latest - life.start)
@@ -95,6 +95,7 @@ class RecentRequests:
 
     def claimants(self, subject: Span, worker: str, size: int, blocks: int, unix_nanos: int) -> int:
         """Other requests whose prompt has as many full blocks and whose prefill surely spans a moment."""
+        # guard: claimants-self, claimants-time, claimants-blocks
         return sum(
             life.span_id != subject.span_id
             and life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
@@ -107,6 +108,7 @@ class RecentRequests:
 
         The last generated token is never computed, so it fills no block (vllm scheduler).
         """
+        # guard: ended-before, ended-could-store
         return any(
             life.end < before and _could_store(life, size, blocks, stored)
             for life in self._between(worker, stored - self._longest[worker], before)
@@ -114,6 +116,7 @@ class RecentRequests:
 
     def may_have_stored(self, worker: str, unix_nanos: int) -> list[Life]:
         """Requests of a worker that had come and had no token yet at a moment."""
+        # guard: stored-arrived, stored-first-token, stored-waiting, stored-longest
         return [
             life
             for life in self._between(worker, unix_nanos - self._longest[worker], unix_nanos + self._waits[worker] + 1)
@@ -123,11 +126,13 @@ class RecentRequests:
     def prefilling(self, worker: str, unix_nanos: int, without: Container[bytes] = ()) -> list[int]:
         """First-token times of the requests of a worker, but for some, that were in their prefill at a moment."""
         lives = self._between(worker, unix_nanos - self._longest[worker], unix_nanos)
+        # guard: prefilling-still, prefilling-own
         return [life.first_token for life in lives if life.first_token > unix_nanos and life.span_id not in without]
 
     def prefills_began(self, worker: str, unix_nanos: int) -> int | None:
         """When the first of the requests arrived that were in their prefill at a moment; ``None`` for none."""
         lives = self._between(worker, unix_nanos - self._longest[worker] - CLOCK_GRAIN_NANOS, unix_nanos)
+        # guard: began-still
         return min((life.start for life in lives if life.first_token + CLOCK_GRAIN_NANOS >= unix_nanos), default=None)
 
     def _between(self, worker: str, after: int, before: int) -> list[Life]:
@@ -139,7 +144,8 @@ class RecentRequests:
 
 def _could_store(life: Life, size: int, blocks: int, unix_nanos: int) -> bool:
     """Whether a request may have stored this many blocks, the last of them at a moment: by its prefill, or decoding."""
-    prompt, total = life.prompt_tokens // size, max(0, life.total_tokens - 1) // size
+    prompt, total = life.prompt_tokens // size, max(0, life.total_tokens - 1) // size  # guard: store-last-token
     if blocks == prompt:
-        return life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
+        return life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS  # guard: store-prefill
+    # guard: store-decoding-blocks, store-decoding-time
     return prompt < blocks <= total and life.first_token - CLOCK_GRAIN_NANOS <= unix_nanos <= life.end

@@ -31,11 +31,11 @@ def gap_after(states: Sequence[Fact], count: int, history_gap: Reason) -> Reason
         return Reason.NONE
     match states[count].state:
         case Residency.AMBIGUOUS:
-            return Reason.AMBIGUOUS_COPIES
+            return Reason.AMBIGUOUS_COPIES  # guard: gap-ambiguous
         case Residency.UNKNOWN:
-            return history_gap or Reason.EVENTS_DROPPED
+            return history_gap or Reason.EVENTS_DROPPED  # guard: gap-unknown
         case Residency.NEVER_SEEN:
-            return history_gap
+            return history_gap  # guard: gap-unseen
         case Residency.RESIDENT | Residency.EVICTED:
             return Reason.NONE
 
@@ -44,8 +44,8 @@ def matchable_chain(facts: Facts, reading: Reading) -> tuple[tuple[int, ...], bo
     """The expected keys up to the last block that can match, and whether none of them is missing."""
     if facts.prompt_tokens is None:
         return reading.chain, reading.chain_known
-    wanted = max(1, (facts.prompt_tokens - 1) // reading.block_size - reading.first)
-    return reading.chain[:wanted], len(reading.chain) >= wanted
+    wanted = max(1, (facts.prompt_tokens - 1) // reading.block_size - reading.first)  # guard: chain-matchable
+    return reading.chain[:wanted], len(reading.chain) >= wanted  # guard: chain-complete
 
 
 class OwnRecord:
@@ -63,10 +63,10 @@ class OwnRecord:
         """Why nothing negative can be said from a stream's record."""
         begin = self.since(reading)
         coverage = self._ledger.coverage(stream, begin, reading.latest)
-        if coverage.holes:
+        if coverage.holes:  # guard: history-hole
             return coverage.holes[0].reason
-        if not coverage.from_birth and coverage.begins_unix_nanos > begin:
-            return Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT
+        if not coverage.from_birth and coverage.begins_unix_nanos > begin:  # guard: history-birth
+            return Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT  # guard: history-short
         return Reason.NONE
 
     def in_window(self, fact: Fact, reading: Reading) -> bool:
@@ -75,6 +75,7 @@ class OwnRecord:
         Records keep somewhat more, each its own amount: compared beyond the window, one would tell of a time
         that another has forgotten.
         """
+        # guard: window-known, window-begin
         return fact.at_unix_nanos is None or fact.at_unix_nanos >= self.since(reading)
 
     def add(self, facts: Facts, stream: StreamId, reading: Reading, lookup: Lookup | None) -> Facts:
@@ -87,13 +88,16 @@ class OwnRecord:
             states = [here, *states[1:]]
         ahead, recoverable = leading(states, HELD), leading(states, HELD_OR_LOST)
         beyond = Reason.NONE if complete else Reason.NO_FIRST_MISS_KEY
+        # guard: ahead-gap, ahead-complete
         ahead_gap = gap_after(states, ahead, history_gap) or (beyond if ahead == len(states) else Reason.NONE)
+        # guard: recoverable-gap, recoverable-complete
         uncertain = gap_after(states, recoverable, history_gap) or (recoverable == len(states) and not complete)
         boundary, sparse_gap = self._vetoed(stream, facts, reading, ahead, history_gap)
         block = self._ledger.block(stream, chain[0])
         # Only what was evicted has a removal; without one the time is the latest at which it can have left.
-        at = here.at_unix_nanos if here.removal is not None else None
+        at = here.at_unix_nanos if here.removal is not None else None  # guard: age-removal
         age = None if at is None else max(0, reading.earliest - at)
+        # guard: boundary-ahead-gap, boundary-gap-kept
         return msgspec.structs.replace(
             facts,
             key=chain[0],
@@ -116,18 +120,19 @@ class OwnRecord:
         unclear = reading.undecided or fact.state in {Residency.AMBIGUOUS, Residency.UNKNOWN}
         if present and unclear:
             # The engine looked itself.
-            return Fact(state=Residency.RESIDENT), Reason.NONE
+            return Fact(state=Residency.RESIDENT), Reason.NONE  # guard: first-present
         # The engine asks for the block in all groups, the fact is the dense group's.
         alone = len(self._ledger.groups(stream)) <= 1
-        contradicted = present != (fact.state is Residency.RESIDENT) and (present or alone)
-        if present is not None and not unclear and contradicted:
+        contradicted = present != (fact.state is Residency.RESIDENT) and (present or alone)  # guard: first-all-groups
+        if present is not None and not unclear and contradicted:  # guard: first-contradicted
             return Fact(state=Residency.AMBIGUOUS), Reason.AMBIGUOUS_COPIES
-        if reading.undecided:
+        if reading.undecided:  # guard: first-undecided
             return Fact(state=Residency.AMBIGUOUS), Reason.EVIDENCE_LATE
-        if fact.state is Residency.AMBIGUOUS:
+        if fact.state is Residency.AMBIGUOUS:  # guard: first-ambiguous
             return fact, Reason.AMBIGUOUS_COPIES
         if fact.state is Residency.UNKNOWN:
-            return fact, history_gap or Reason.HISTORY_EXPIRED
+            return fact, history_gap or Reason.HISTORY_EXPIRED  # guard: first-unknown
+        # guard: first-unseen, first-evicted
         return fact, history_gap if fact.state is Residency.NEVER_SEEN else Reason.NONE
 
     # --- sparse groups --------------------------------------------------------------------------------
@@ -142,19 +147,19 @@ class OwnRecord:
         """
         groups = self._ledger.groups(stream)
         sparse = [spec for spec in groups if not spec.dense]
-        if not sparse or not ahead or not groups[0].dense:
+        if not sparse or not ahead or not groups[0].dense:  # guard: veto-dense-first
             return None, Reason.NONE
         unit = max(1, (facts.match_unit or reading.block_size) // reading.block_size)
-        boundary = (reading.first + ahead) // unit * unit
-        if boundary <= reading.first:
+        boundary = (reading.first + ahead) // unit * unit  # guard: veto-unit
+        if boundary <= reading.first:  # guard: veto-none
             return None, Reason.NONE
         gap = Reason.NONE
         for blocks in range(boundary, reading.first, -unit):
             answers = [self._holds(stream, spec, reading, blocks, history_gap) for spec in sparse]
-            if all(answer is True for answer in answers):
+            if all(answer is True for answer in answers):  # guard: veto-all-hold
                 return None, Reason.NONE
             gap = gap or next((answer for answer in answers if isinstance(answer, Reason)), Reason.NONE)
-        return (None, gap) if gap else (boundary, Reason.NONE)
+        return (None, gap) if gap else (boundary, Reason.NONE)  # guard: veto-gap
 
     def _holds(
         self, stream: StreamId, spec: GroupSpec, reading: Reading, blocks: int, history_gap: Reason
@@ -162,7 +167,7 @@ class OwnRecord:
         """Whether a sparse group held what a match of so many blocks needs, or why that is not known."""
         size = reading.block_size
         stride = max(1, (spec.block_size or size) // size)
-        needed = 1 if spec.window is None else max(1, -(-(spec.window - 1) // (size * stride)))
+        needed = 1 if spec.window is None else max(1, -(-(spec.window - 1) // (size * stride)))  # guard: holds-window
         keys = [
             key
             for index, key in enumerate(reading.chain, reading.first + 1)
@@ -170,8 +175,9 @@ class OwnRecord:
         ]
         unclear = Reason.NONE
         for fact in self._ledger.as_of(stream, keys, reading.position, group=spec.group):
+            # guard: holds-unseen
             if fact.state is Residency.EVICTED or (fact.state is Residency.NEVER_SEEN and not history_gap):
-                return False
+                return False  # guard: holds-lost
             if fact.state is not Residency.RESIDENT:
                 unclear = unclear or history_gap or Reason.AMBIGUOUS_COPIES
-        return unclear or True
+        return unclear or True  # guard: holds-unclear

@@ -68,7 +68,7 @@ def _request(span: Span) -> EngineRequest | None:
 
 def _said(span: Span) -> Side | None:
     said = _request(span)
-    if said is None or said.prefill_only == said.decode_only:
+    if said is None or said.prefill_only == said.decode_only:  # guard: side-both
         return None
     return "prefill" if said.prefill_only else "decode"
 
@@ -78,16 +78,17 @@ def _parents(engine: Span, by_key: Mapping[tuple[bytes, bytes], Span]) -> Side |
     if parent is None:
         return None
     phases = set(_phases(parent))
-    return _said(parent) or (phases.pop() if len(phases) == 1 else None)
+    return _said(parent) or (phases.pop() if len(phases) == 1 else None)  # guard: side-parent-one
 
 
 def _enclosing(engine: Span, around: Iterable[tuple[Span, Side]]) -> Side | None:
     """The half whose span the engine's begins in; a prefill makes one token, whatever a clock says."""
     said = _request(engine)
+    # guard: side-around-time
     found = {side for span, side in around if span.start_unix_nanos <= engine.start_unix_nanos <= span.end_unix_nanos}
-    if said is not None and (said.completion_tokens or 0) > 1:
+    if said is not None and (said.completion_tokens or 0) > 1:  # guard: side-completion
         found.discard("prefill")
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else None  # guard: side-around-one
 
 
 def _wrappers(engines: Sequence[Span]) -> Iterable[Span]:
@@ -96,7 +97,7 @@ def _wrappers(engines: Sequence[Span]) -> Iterable[Span]:
     for engine in engines:
         by_trace[engine.trace_id].append(engine)
     for members in by_trace.values():
-        if len({member.dialect for member in members}) < 2:
+        if len({member.dialect for member in members}) < 2:  # guard: wrapper-dialect
             continue
         for outer in members:
             if any(_wraps(outer, inner) for inner in members if inner.dialect != outer.dialect):
@@ -107,25 +108,27 @@ def _wraps(outer: Span, inner: Span) -> bool:
     if inner.parent_span_id == outer.span_id:
         return True
     theirs, mine = _request(outer), _request(inner)
-    if theirs is None or mine is None or theirs.prompt_tokens != mine.prompt_tokens:
+    if theirs is None or mine is None or theirs.prompt_tokens != mine.prompt_tokens:  # guard: wrapper-prompt
         return False
+    # guard: wrapper-inside
     return outer.start_unix_nanos < inner.start_unix_nanos and inner.end_unix_nanos < outer.end_unix_nanos
 
 
 def _fed(engines: Sequence[Span], of: Mapping[tuple[bytes, bytes], Side]) -> Iterable[tuple[Span, Span]]:
     """Decode halves with the prefill half that is there: by request id, or as the only two of a trace."""
     prefills = [engine for engine in engines if of.get(key_of(engine)) == "prefill"]
-    if not prefills:
+    if not prefills:  # guard: fed-prefill-there
         return
     named = {name: engine for engine in prefills for name in request_ids(engine)}
     per_trace: defaultdict[bytes, list[Side | None]] = defaultdict(list)
     for engine in engines:
         per_trace[engine.trace_id].append(of.get(key_of(engine)))
     for engine in engines:
-        if of.get(key_of(engine)) != "decode":
+        if of.get(key_of(engine)) != "decode":  # guard: fed-decode
             continue
         prefill = next((named[name] for name in request_ids(engine) if name in named), None)
+        # guard: fed-only-two
         if prefill is None and sorted(map(str, per_trace[engine.trace_id])) == ["decode", "prefill"]:
             prefill = next(one for one in prefills if one.trace_id == engine.trace_id)
-        if prefill is not None:
+        if prefill is not None:  # guard: fed-own-pair
             yield prefill, engine

@@ -51,15 +51,16 @@ class View:
         return self._fitting(self._ledger.acquainted(stream, key, around, self._tolerance), reading)
 
     def _fitting(self, streams: Sequence[StreamId], reading: Reading) -> Sequence[StreamId]:
+        # guard: view-block-size
         return [other for other in streams if self._ledger.block_size(other) in {None, reading.block_size}]
 
     def shared(self, stream: StreamId, reading: Reading) -> Sequence[StreamId]:
         """Storage that workers share, whose blocks can be those of this stream."""
-        return self._fitting(self._ledger.tier_owners(stream), reading)
+        return self._fitting(self._ledger.tier_owners(stream), reading)  # guard: view-shared-size
 
     def of(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
         """Where a lookup of one stream stands in another. Of one reading they are found once: no record grows meanwhile."""
-        if self._sights[0] is not reading:
+        if self._sights[0] is not reading:  # guard: view-sights
             self._sights = reading, {}
         known = self._sights[1].get(other)
         if known is None:
@@ -68,7 +69,8 @@ class View:
 
     def _sight(self, stream: StreamId, other: StreamId, reading: Reading) -> Sight:
         tolerance = self._between(stream, other)
-        until = reading.latest + tolerance
+        until = reading.latest + tolerance  # guard: view-until
+        # guard: view-before
         return Sight(
             stream=other,
             before=self._ledger.position_at(other, reading.earliest - tolerance),
@@ -85,26 +87,27 @@ class View:
         """
         mine, theirs = self._ledger.clock_offset(stream), self._ledger.clock_offset(other)
         shown = 0 if mine is None or theirs is None else abs(mine - theirs)
-        return self._tolerance + shown
+        return self._tolerance + shown  # guard: view-clocks
 
     def doubt(self, sight: Sight, tier: Tier, key: int, fact: Fact, reading: Reading) -> Reason:
         """Why another worker's record does not show what it held of a block at the lookup."""
         other = sight.stream
-        if fact.state is Residency.AMBIGUOUS:
+        if fact.state is Residency.AMBIGUOUS:  # guard: doubt-ambiguous
             return Reason.AMBIGUOUS_COPIES
-        if fact.state is Residency.UNKNOWN:
+        if fact.state is Residency.UNKNOWN:  # guard: doubt-unknown
             return Reason.FLEET_VIEW_PARTIAL
         if fact.state is Residency.NEVER_SEEN:
-            if self._record.history_gap(other, reading):
+            if self._record.history_gap(other, reading):  # guard: doubt-unseen
                 return Reason.FLEET_VIEW_PARTIAL
-        elif self._ledger.coverage(other, fact.at_unix_nanos or 0, sight.until).holes:
+        elif self._ledger.coverage(other, fact.at_unix_nanos or 0, sight.until).holes:  # guard: doubt-hole-since
             return Reason.FLEET_VIEW_PARTIAL
-        if tier is Tier.DEVICE and self._own_work(sight, key, reading):
+        if tier is Tier.DEVICE and self._own_work(sight, key, reading):  # guard: doubt-own-device
             return Reason.NONE
-        if self._changes(other, tier, key, sight.before, sight.after):
+        if self._changes(other, tier, key, sight.before, sight.after):  # guard: doubt-within
             return Reason.CLOCK_SKEW
         if sight.confirmed is None:
-            return Reason.EVIDENCE_LATE
+            return Reason.EVIDENCE_LATE  # guard: doubt-late
+        # guard: doubt-next-step, doubt-later-work
         if self._changes(other, tier, key, sight.after, sight.confirmed) and not self.of_later_work(sight, tier, key):
             return Reason.CLOCK_SKEW
         return Reason.NONE
@@ -114,26 +117,28 @@ class View:
 
         That is after the lookup, whatever the clocks say.
         """
-        if not reading.decodes or sight.confirmed is None:
+        if not reading.decodes or sight.confirmed is None:  # guard: own-pair, own-confirmed
             return False
         (now,) = self._ledger.as_of(sight.stream, (key,), sight.confirmed)
+        # guard: own-resident
         if now.state is not Residency.RESIDENT or now.ordinal is None or now.at_unix_nanos is None:
             return False
-        if self._ledger.touched(sight.stream, key, sight.before, now.ordinal):
+        if self._ledger.touched(sight.stream, key, sight.before, now.ordinal):  # guard: own-before
             return False
         lives = self._recent.may_have_stored(sight.stream.worker, now.at_unix_nanos)
+        # guard: own-somebody, own-only-one, own-decodes, own-later
         return bool(lives) and all(life.span_id in reading.decodes or life.start > sight.until for life in lives)
 
     def of_later_work(self, sight: Sight, tier: Tier, key: int) -> bool:
         """Whether the last change of a block is the doing of requests that all arrived after the lookup."""
         assert sight.confirmed is not None, "checked by the caller"
         (now,) = self._ledger.as_of(sight.stream, (key,), sight.confirmed, tier=tier)
-        if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:
+        if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:  # guard: later-work-unknown
             return False
-        if now.state is Residency.EVICTED and now.removal is not Removal.REMOVED:
+        if now.state is Residency.EVICTED and now.removal is not Removal.REMOVED:  # guard: later-work-clear
             return False
         began = self._recent.prefills_began(sight.stream.worker, now.at_unix_nanos)
-        return began is not None and began > sight.until
+        return began is not None and began > sight.until  # guard: later-work-all, later-work-someone
 
     def _changes(self, other: StreamId, tier: Tier, key: int, first: int, last: int) -> bool:
         if tier is Tier.DEVICE:

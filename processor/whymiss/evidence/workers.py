@@ -48,11 +48,12 @@ class Workers:
         streams = ledger.streams()
         worker, rank = self._named(request, streams)
         if worker is None:
+            # guard: workers-none, workers-no-source
             return Resolved(gap=Reason.NO_WORKER if streams else Reason.NO_EVENT_SOURCE)
         mine = [stream for stream in streams if stream.worker == worker]
         if rank is not None:
-            mine = [stream for stream in mine if stream.rank == rank]
-        if not mine:
+            mine = [stream for stream in mine if stream.rank == rank]  # guard: workers-rank
+        if not mine:  # guard: workers-silent
             return Resolved(worker=worker, gap=Reason.NO_EVENT_SOURCE)
         return Resolved(worker=worker, streams=tuple(mine))
 
@@ -65,10 +66,10 @@ class Workers:
                 continue
             found, mapped_rank = self._of_resource(span.resource, known)
             if None not in {found, worker} and found != worker:
-                return None, None
+                return None, None  # guard: workers-disagree
             worker = worker or found
             rank = rank if rank is not None else (mapped_rank if mapped_rank is not None else span.resource.rank)
-        if worker is None:
+        if worker is None:  # guard: workers-routes-last
             worker, routed_rank = self._of_routes(request, known)
             rank = rank if rank is not None else routed_rank
         if worker is None:
@@ -87,7 +88,7 @@ class Workers:
         if resource.namespace and resource.pod_name:
             names.insert(0, f"{resource.namespace}/{resource.pod_name}")
         found = {worker for name in names if name and (worker := self.of_name(name, known))}
-        return (found.pop() if len(found) == 1 else None), resource.rank
+        return (found.pop() if len(found) == 1 else None), resource.rank  # guard: workers-resource-one
 
     def _of_routes(self, request: Request, known: Sequence[str]) -> tuple[str | None, int | None]:
         routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
@@ -98,8 +99,8 @@ class Workers:
                 found.add((worker, rank if said.rank is None else said.rank))
         if len({worker for worker, _ in found}) == 1:
             # One span may name the rank that another leaves out.
-            found -= {(worker, None) for worker, rank in found if rank is not None}
-        return found.pop() if len(found) == 1 else (None, None)
+            found -= {(worker, None) for worker, rank in found if rank is not None}  # guard: workers-route-rank
+        return found.pop() if len(found) == 1 else (None, None)  # guard: workers-routes-one
 
     def find(self, name: str, known: Iterable[str]) -> tuple[str | None, int | None]:
         """The one worker that a name means, and the rank that llm-d appends as ``-rank-N``."""
@@ -119,18 +120,20 @@ class Workers:
         exact = {worker for worker in known if plain_name(worker) == plain}
         if not workers and not exact:
             # A bare address means a worker only if a single one lives there.
+            # guard: workers-host-dot
             exact = {worker for worker in known if plain_name(worker).rsplit(":", 1)[0] == host and "." in host}
             if ":" in plain and any(":" in plain_name(worker) for worker in exact):
-                exact = set()
+                exact = set()  # guard: workers-host-port
         workers |= exact
-        return workers.pop() if len(workers) == 1 else None
+        return workers.pop() if len(workers) == 1 else None  # guard: workers-name-one
 
     def _sole(self, known: Sequence[str]) -> str | None:
         sole = self._config.sole_source
         if isinstance(sole, str):
             return sole
-        return known[0] if sole and len(known) == 1 else None
+        return known[0] if sole and len(known) == 1 else None  # guard: workers-sole, workers-sole-one
 
 
 def _agrees(match: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
+    # guard: workers-map-empty, workers-map-every
     return bool(match) and all(attributes.get(key) == value for key, value in match.items())

@@ -42,6 +42,7 @@ class Open:
         """Take a span; False for one that is here already: exporters repeat what they believe was lost."""
         key = (span.trace_id, span.span_id)
         if isinstance(self.spans, tuple):
+            # guard: join-repeated
             if any(span.span_id == one.span_id and span.trace_id == one.trace_id for one in self.spans):
                 return False
             self.spans += (span,)
@@ -50,7 +51,7 @@ class Open:
                 self._index = {(one.trace_id, one.span_id) for one in self.spans}
             return True
         assert self._index is not None, "a list has an index"
-        if key in self._index:
+        if key in self._index:  # guard: join-repeated-many
             return False
         self._index.add(key)
         self.spans.append(span)
@@ -70,11 +71,12 @@ def names_of(span: Span) -> tuple[str, ...]:
 def company_of(spans: Sequence[Span]) -> set[Company]:
     """What is there of a request."""
     company: set[Company] = {span.role for span in spans}
-    return company | {HALF} if any(_of_a_half(span) for span in spans) else company
+    return company | {HALF} if any(_of_a_half(span) for span in spans) else company  # guard: half-any
 
 
 def _of_a_half(span: Span) -> bool:
     """Whether a span is of one half of a disaggregated request, or speaks of one: there is another engine's span."""
+    # guard: half-phase, half-both, half-routed, half-engine
     return any(
         (isinstance(said, RouteDecision) and said.phase is not None)
         or (isinstance(said, EngineRequest) and said.prefill_only != said.decode_only)
@@ -85,6 +87,7 @@ def _of_a_half(span: Span) -> bool:
 def linked_to(span: Span) -> tuple[bytes, ...]:
     """The traces that an offload tier's span names as the requests that it worked for."""
     linked = span.linked_trace_ids
+    # guard: join-links-max, join-links-tier
     return linked if span.role is Role.OFFLOAD and len(linked) <= LINKS_MAX else ()
 
 

@@ -75,8 +75,8 @@ class Joiner:
         outcomes: list[JoinOutcome] = []
         for span in spans:
             missed = self._missed(span, now)
-            if missed is not None:
-                self._learn(missed.services, company_of([span] if span.says else []), now)
+            if missed is not None:  # guard: join-late
+                self._learn(missed.services, company_of([span] if span.says else []), now)  # guard: join-late-learnt
                 outcomes.append(Late(span))
                 continue
             if span.role is Role.ENGINE:
@@ -98,6 +98,7 @@ class Joiner:
     def shed(self, bytes_max: int, now: float) -> list[JoinOutcome]:
         """Release the oldest groups early, until no more than so many bytes are held."""
         outcomes: list[JoinOutcome] = []
+        # guard: join-shed-spans, join-shed-bytes
         while self.held_spans > self._config.open_spans_max or self.held_bytes > bytes_max:
             oldest = self._next_by_arrival()
             if oldest is None:
@@ -132,7 +133,7 @@ class Joiner:
     def hold_on(self, released: Released, arrived: float, now: float) -> bool:
         """Take a completed group back until its hold ends; False when that is already over."""
         overdue = arrived + self._config.hold_seconds
-        if now >= overdue or released.reason is not ReleaseReason.COMPLETE:
+        if now >= overdue or released.reason is not ReleaseReason.COMPLETE:  # guard: join-hold-on, join-hold-on-late
             return False
         group = Open(arrived)
         self.open_groups += 1
@@ -179,17 +180,18 @@ class Joiner:
         """The released request that a span comes too late for."""
         known = self._past.of_trace(span.trace_id, now)
         if known is not None and span.trace_id not in self._by_trace:
-            if span.span_id in known.span_ids:
+            if span.span_id in known.span_ids:  # guard: join-late-repeated
                 return known
             # A trace may hold many requests, minutes apart: another engine span is another request.
+            # guard: join-late-engine, join-late-time
             return known if span.role is not Role.ENGINE and known.meets(span, now) else None
-        if span.role is Role.ENGINE or any(True for _ in self._open_groups(span)):
+        if span.role is Role.ENGINE or any(True for _ in self._open_groups(span)):  # guard: join-late-open
             return None
         return self._past.met_elsewhere(span, now)
 
     def _open_groups(self, span: Span) -> Iterator[Open]:
         """The open groups that a span belongs to; some may come twice."""
-        for trace_id in (span.trace_id, *linked_to(span)):
+        for trace_id in (span.trace_id, *linked_to(span)):  # guard: join-linked
             if (group := self._by_trace.get(trace_id)) is not None:
                 yield group
         for name in names_of(span):
@@ -208,7 +210,7 @@ class Joiner:
             self._holding.append(group)
             self.open_groups += 1
         for other in found:
-            if other is not group:
+            if other is not group:  # guard: join-merge
                 self._merge(group, other)
         return group
 
@@ -241,11 +243,12 @@ class Joiner:
         """Once all that requests have here has come, wait only a little longer."""
         engines = [span for span in group.spans if span.role is Role.ENGINE]
         company = company_of(group.spans)
-        if not engines or (HALF in company and len(engines) < _HALVES):
+        if not engines or (HALF in company and len(engines) < _HALVES):  # guard: join-engine, join-halves
             return
         services = {service_of(span) for span in engines}
-        if not all(self._is_complete(service, company, now) for service in services):
+        if not all(self._is_complete(service, company, now) for service in services):  # guard: join-all-services
             return
+        # guard: join-linger-hold
         wake = min(group.arrived + self._config.hold_seconds, now + self._config.linger_seconds)
         if wake != group.lingers_until:
             group.lingers_until = wake
@@ -254,9 +257,10 @@ class Joiner:
     def _is_complete(self, service: Service, company: set[Company], now: float) -> bool:
         habits = self._habits.get(service)
         # Until a first hold has passed, nobody knows yet which companions requests have here.
-        if habits is None or now < habits.known_from:
+        if habits is None or now < habits.known_from:  # guard: join-hold-known
             return False
         recent = now - self._config.remembered_seconds
+        # guard: join-roles, join-habits-change
         return all(one in company for one, seen in habits.seen.items() if seen >= recent)
 
     def _know(self, service: Service, now: float) -> _Habits:
@@ -284,7 +288,7 @@ class Joiner:
     def _release(self, group: Open, now: float, reason: ReleaseReason) -> Released:
         group.released = True
         self.open_groups -= 1
-        spans = tuple(sorted(group.spans, key=span_order))
+        spans = tuple(sorted(group.spans, key=span_order))  # guard: join-again-order
         self.held_spans -= len(spans)
         self.held_bytes -= sum(len(span.raw) + SPAN_OVERHEAD_BYTES for span in spans)
         for span in spans:
@@ -297,7 +301,7 @@ class Joiner:
                 if self._by_request.get(name) is group:
                     del self._by_request[name]
         services = frozenset(service_of(span) for span in spans if span.role is Role.ENGINE)
-        self._learn(services, company_of([span for span in spans if span.says]), now)
+        self._learn(services, company_of([span for span in spans if span.says]), now)  # guard: join-silent-companion
         self._past.remember(spans, services, now)
         return Released(spans, reason, group.arrived)
 

@@ -29,6 +29,7 @@ class Remembered(NamedTuple):
 
     def meets(self, span: Span, now: float) -> bool:
         """Whether a span ran while the request did, and the request is not forgotten."""
+        # guard: join-meets, join-forgotten
         return self.until >= now and span.start_unix_nanos <= self.end and span.end_unix_nanos >= self.begin
 
 
@@ -48,12 +49,12 @@ class Past:
     def of_trace(self, trace_id: bytes, now: float) -> Remembered | None:
         """What was released of a trace."""
         known = self._by_trace.get(trace_id)
-        return known if known is not None and known.until >= now else None
+        return known if known is not None and known.until >= now else None  # guard: join-of-trace-forgotten
 
     def met_elsewhere(self, span: Span, now: float) -> Remembered | None:
         """A request in another trace that a span worked for."""
-        found = [self._by_trace.get(trace_id) for trace_id in linked_to(span)]
-        found += [self._by_name.get(name) for name in names_of(span)]
+        found = [self._by_trace.get(trace_id) for trace_id in linked_to(span)]  # guard: join-late-linked
+        found += [self._by_name.get(name) for name in names_of(span)]  # guard: join-late-named
         return next((one for one in found if one is not None and one.meets(span, now)), None)
 
     def remember(self, spans: tuple[Span, ...], services: frozenset[Service], now: float) -> None:

@@ -21,18 +21,18 @@ class Admissions(msgspec.Struct, gc=False):
 
     def store(self, ordinal: int, parent: int | None) -> int:
         """Take a store; returns the position of its lookup."""
-        begun = self.run_start if self.run_start >= 0 else ordinal
-        self.run_start = -1
-        if self.position < 0 or self.parent != parent:
+        begun = self.run_start if self.run_start >= 0 else ordinal  # guard: admissions-run
+        self.run_start = -1  # guard: admissions-run-ends
+        if self.position < 0 or self.parent != parent:  # guard: admissions-groups, admissions-parent
             self.position, self.parent = begun, parent
         return self.position
 
     def remove(self, ordinal: int) -> None:
         """Take a removal."""
-        if self.run_start < 0:
+        if self.run_start < 0:  # guard: admissions-run-first
             self.run_start = ordinal
-        self.position = -1
+        self.position = -1  # guard: admissions-ends
 
     def clear(self) -> None:
         """Take a clear."""
-        self.run_start = self.position = -1
+        self.run_start = self.position = -1  # guard: admissions-cleared

@@ -32,12 +32,12 @@ class Barrier(msgspec.Struct, frozen=True):
     def effect_on(self, tier: Tier) -> Effect | None:
         """What it means for a tier; ``None`` where nothing."""
         if self.removal is Removal.CLEARED:
-            if tier is self.tier:
+            if tier is self.tier:  # guard: barrier-tier
                 return Effect.CLEARED
             # Whether a reset of the device reaches the tiers below it is not said.
-            return Effect.HOLE if self.tier is Tier.DEVICE else None
-        if self.removal is Removal.RESTARTED and tier in _OF_THE_PROCESS:
-            return Effect.RESTARTED
+            return Effect.HOLE if self.tier is Tier.DEVICE else None  # guard: barrier-below, barrier-above
+        if self.removal is Removal.RESTARTED and tier in _OF_THE_PROCESS:  # guard: barrier-restart-process
+            return Effect.RESTARTED  # guard: barrier-restart
         return Effect.HOLE
 
 
@@ -103,7 +103,7 @@ class Barriers:
         kept = {one.ordinal for one in self.all if one.ordinal >= edge}
         for tier in Tier:
             before = [one.ordinal for one in self.all if one.ordinal < edge and one.effect_on(tier) is not None]
-            kept.update(before[-1:])
+            kept.update(before[-1:])  # guard: barrier-last-kept
         if len(kept) < len(self.all):
             self.all = [one for one in self.all if one.ordinal in kept]
             self._columns.clear()

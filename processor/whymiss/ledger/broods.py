@@ -28,10 +28,10 @@ def children_in(part: Segment, parent: int | None, position: int) -> Iterator[in
     told = 0
     while True:
         for key, ordinal in zip(brood.keys, brood.ordinals, strict=True):
-            if ordinal >= position:
+            if ordinal >= position:  # guard: children-position
                 return
             yield key
-        if not brood.more:
+        if not brood.more:  # guard: children-all
             return
         told += len(brood.keys)
         brood = _brood(part.chains, _rows_under(part, parent), told)
@@ -52,7 +52,7 @@ def _rows_under(part: Segment, parent: int | None) -> Integers:
     if not begun.size and not following.size:
         return NO_INTEGERS
     rows = np.sort(np.concatenate((chains.first[begun].astype(np.int64), following)))
-    placed: Integers = rows[(chains.flags_of(chains.piece_of(rows)) & PLACED) != 0]
+    placed: Integers = rows[(chains.flags_of(chains.piece_of(rows)) & PLACED) != 0]  # guard: children-placed
     return placed
 
 
@@ -69,5 +69,5 @@ def _followers(part: Segment, key: int) -> Integers:
             rows = rows[rows < len(chains)]
             pieces = chains.piece_of(rows)
             inside = (chains.first[pieces] < rows) | ((chains.flags_of(pieces) & CONTINUES) != 0)
-            found.append(rows[inside])
+            found.append(rows[inside])  # guard: children-inside
     return np.concatenate(found)

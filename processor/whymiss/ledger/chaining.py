@@ -108,8 +108,8 @@ class Chaining:
         depths: list[int] = []
         for key, at, parent in zip(event.keys.tolist(), event.at, event.parents, strict=True):
             if parent is None:
-                codes.append(2 * (offset + at))
-                admissions.remove(base + at)
+                codes.append(2 * (offset + at))  # guard: chaining-single-removal
+                admissions.remove(base + at)  # guard: chaining-single-run
                 continue
             codes.append(2 * self._rows + 1)
             ordinal = base + at
@@ -153,7 +153,7 @@ class Chaining:
         With the number of the event in this segment whose last block it is: its digest is not reckoned yet.
         """
         parent = event.parent
-        if event.placeholder or event.sparse:
+        if event.placeholder or event.sparse:  # guard: chaining-sparse, chaining-placeholder
             return None, None
         if parent is None:
             return ROOT, None
@@ -169,7 +169,7 @@ class Chaining:
         for row in np.flatnonzero(np.concatenate(self._keys) == np.uint64(key))[::-1].tolist():
             piece = bisect_right(self._first, row) - 1
             _, extras, last, depth, _, kinds, _, flags = self._pieces[piece]
-            if flags & PLACED:
+            if flags & PLACED:  # guard: chaining-unplaced
                 prefix = self._prefixes.column(self._prefixes.own())[0].item(row) if flags & HAS_PREFIX else None
                 digest = extras if flags & HAS_EXTRAS else None
                 return Link(depth + row - self._first[piece], prefix, digest, last, kinds)
@@ -223,15 +223,15 @@ class Chaining:
             self._note(ordinal, (parent, 0, 0, UNPLACED, ordinal - position, 0, first.group, flags))
             self._ends.append(None)
             return 0, -1
-        self._tails[key] = len(self._ends)
+        self._tails[key] = len(self._ends)  # guard: chaining-single-tail
         depth, extras = link.depth + 1, link.extras
-        known = link.prefix is not None and event.own is not None
+        known = link.prefix is not None and event.own is not None  # guard: chaining-single-digest
         flags |= PLACED | HAS_PREFIX if known else PLACED
         tail = link
-        if link.last or first.described is (extras is None):
+        if link.last or first.described is (extras is None):  # guard: chaining-single-salted, chaining-single-described
             tail = self._links.carrying(link, depth, (), first.lora_name, described=first.described)
             extras = tail.extras
-        if extras is not None:
+        if extras is not None:  # guard: chaining-single-extras
             flags |= HAS_EXTRAS
         piece = (parent, extras or 0, tail.last, depth, ordinal - position, tail.kinds, first.group, flags)
         self._note(ordinal, piece)

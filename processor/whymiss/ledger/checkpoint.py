@@ -141,18 +141,18 @@ def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos:
     assert not ledger.streams(), "a ledger resumes before it follows anybody"
     reader = _Reader(memoryview(content))
     opening = reader.next(_Opening)
-    if opening.version != VERSION or opening.byte_order != BYTE_ORDER:
+    if opening.version != VERSION or opening.byte_order != BYTE_ORDER:  # guard: checkpoint-version, checkpoint-order
         raise BadInput(f"a checkpoint of version {opening.version} ({opening.byte_order}-endian)", offset=len(_MAGIC))
-    if opening.key != _key_of(ledger.digester):
+    if opening.key != _key_of(ledger.digester):  # guard: checkpoint-key
         raise BadInput("a checkpoint whose digests were made under another key", offset=len(_MAGIC))
-    down = max(0.0, (unix_nanos - opening.unix_nanos) / 1e9)
+    down = max(0.0, (unix_nanos - opening.unix_nanos) / 1e9)  # guard: checkpoint-away, checkpoint-clock
     found: list[tuple[StreamId, Numbering]] = []
     while not reader.at_closing():
         about = reader.next(_Stream)
         segments = [_unpacked(reader.next(_Segment), now - down, reader.offset) for _ in range(about.segments)]
         found.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
     closing = reader.next(_Closing)
-    if closing.streams != len(found):
+    if closing.streams != len(found):  # guard: checkpoint-streams
         raise BadInput("a checkpoint with another number of streams than it says", offset=reader.offset)
     for stream, known in found:
         ledger.resume(stream, known)
@@ -169,7 +169,7 @@ def _chunk(content: bytes, number: int) -> bytes:
 
 
 def _checksum(content: bytes | memoryview, number: int) -> bytes:
-    return hashlib.blake2b(content, digest_size=16, salt=number.to_bytes(8, "big")).digest()
+    return hashlib.blake2b(content, digest_size=16, salt=number.to_bytes(8, "big")).digest()  # guard: checkpoint-places
 
 
 class _Reader:
@@ -191,7 +191,7 @@ class _Reader:
         """The next chunk, which is of a kind."""
         chunk, size = self._peek()
         if _checksum(chunk, self._number) != bytes(self._content[self.offset + 4 : self.offset + _HEAD]):
-            raise BadInput("a chunk of the checkpoint is damaged", offset=self.offset)
+            raise BadInput("a chunk of the checkpoint is damaged", offset=self.offset)  # guard: checkpoint-damage
         try:
             found = msgspec.msgpack.decode(chunk, type=kind)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -204,7 +204,7 @@ class _Reader:
         head = self._content[self.offset : self.offset + _HEAD]
         size = int.from_bytes(head[:4], "big")
         chunk = self._content[self.offset + _HEAD : self.offset + _HEAD + size]
-        if len(head) < _HEAD or len(chunk) < size:
+        if len(head) < _HEAD or len(chunk) < size:  # guard: checkpoint-short
             raise BadInput("the checkpoint ends early", offset=self.offset)
         return chunk, _HEAD + size
 
@@ -248,28 +248,28 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
         from_birth=True,
         begins_unix_nanos=about.begins_unix_nanos,
     )
-    record.from_birth = about.from_birth
-    record.model = about.model
-    record.holes = about.holes
+    record.from_birth = about.from_birth  # guard: checkpoint-birth
+    record.model = about.model  # guard: checkpoint-model
+    record.holes = about.holes  # guard: checkpoint-holes
     groups, history = record.groups_known, record.history
     groups.specs = {spec.group: spec for spec in about.specs}
-    groups.known = set(about.known)
-    groups.tiers = set(about.tiers)
+    groups.known = set(about.known)  # guard: checkpoint-known
+    groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
     groups.block_size = about.block_size
     record.intake.links.kinds[:] = about.kinds
-    for barrier in about.barriers:
+    for barrier in about.barriers:  # guard: checkpoint-barriers
         history.barriers.add(barrier)
     timeline = history.timeline
     timeline.nanos, timeline.ends = array("q", about.nanos), array("q", about.ends)
-    timeline.lives, timeline.life = about.lives, about.life
-    history.edge_unix_nanos = about.edge_unix_nanos
+    timeline.lives, timeline.life = about.lives, about.life  # guard: checkpoint-life
+    history.edge_unix_nanos = about.edge_unix_nanos  # guard: checkpoint-edge
     history.base = segments[0]
     for segment in segments[1:]:
         history.append(segment)
     record.begin_at(about.end)
     known = Numbering(record, about.last + 1)
-    known.incarnation = about.incarnation
-    known.heard = then - about.silent_seconds
+    known.incarnation = about.incarnation  # guard: checkpoint-incarnation
+    known.heard = then - about.silent_seconds  # guard: checkpoint-silence
     return known
 
 
@@ -310,7 +310,7 @@ def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
         raise BadInput("a column of the checkpoint has a broken length", offset=offset) from None
     times = (then - packed.ages[0], then - packed.ages[1])
     segment = Segment((packed.begin, packed.end), runs, chains, times=times, stamps=stamps)
-    segment.level = level_of(segment)
+    segment.level = level_of(segment)  # guard: checkpoint-level
     return segment
 
 

@@ -90,7 +90,7 @@ class Columns:
         if found is None:
             return 0
         wire, count = found.first, len(found.parents)
-        if found.keys is None:
+        if found.keys is None:  # guard: columns-alone
             # Else the next of them would gather the rest of them again.
             self._alone_until = index + count
             return 0
@@ -146,7 +146,7 @@ class Columns:
         first = len(self._keys) >> 3
         blocks = append_keys(bytes(wire.block_hashes), self._keys)
         row = size * token_width
-        sparse = size > 0 and count > 0 and count != blocks * row
+        sparse = size > 0 and count > 0 and count != blocks * row  # guard: columns-sparse
         own_first = 0
         if tokens is None or not count or not size or sparse or row > BLOCK_TOKENS_MAX or not self.digests_tokens:
             row = 0
@@ -158,14 +158,14 @@ class Columns:
             try:
                 own_first = self._append_tokens(tokens, row)
             except BadInput:
-                del self._keys[first << 3 :]
+                del self._keys[first << 3 :]  # guard: columns-bad-tokens
                 raise
         try:
             extras = None if has_none(wire, blocks) else self._read_extras(wire, blocks)
         except BadInput:
             # The blocks are there whatever their extra keys are; only nothing follows from these.
-            extras, described = None, False
-        described = size > 0 and (described or extras is not None)
+            extras, described = None, False  # guard: columns-bad-extras
+        described = size > 0 and (described or extras is not None)  # guard: columns-described
         # A placeholder writes 0 where others write nil.
         parent = parent if size or parent else None
         self._slots.append(
@@ -190,7 +190,7 @@ class Columns:
         return first
 
     def _remove(self, index: int, wire: WireRemoved) -> None:
-        if (wire.group_idx or 0) not in GROUPS:
+        if (wire.group_idx or 0) not in GROUPS:  # guard: columns-group
             raise BadInput("a group index is out of range")
         first = len(self._keys) >> 3
         count = append_keys(bytes(wire.block_hashes), self._keys)
@@ -198,7 +198,7 @@ class Columns:
             return
         at = self._at
         last = self._slots[-1] if self._slots else None
-        if isinstance(last, RemovedSlot) and same_place(last.wire, wire):
+        if isinstance(last, RemovedSlot) and same_place(last.wire, wire):  # guard: columns-place
             last.end = first + count
         else:
             self._slots.append(RemovedSlot(wire, first, first + count, len(at)))

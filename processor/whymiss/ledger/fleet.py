@@ -73,8 +73,9 @@ class Ledger:
     def accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery = LIVE) -> Accepted:
         """Take one batch of a publisher."""
         received = delivery.received_unix_nanos
+        # guard: fleet-offset-replayed
         offset = received - batch.unix_nanos if received and batch.unix_nanos and not delivery.replayed else None
-        if received and not batch.unix_nanos:
+        if received and not batch.unix_nanos:  # guard: fleet-untimed
             batch = msgspec.structs.replace(batch, unix_nanos=received)
         known = self._streams.get(stream)
         if known is None:
@@ -83,7 +84,7 @@ class Ledger:
         else:
             accepted = known.take(seq, batch, delivery)
         if offset is not None:
-            known.offset = offset if known.offset is None else min(known.offset, offset)
+            known.offset = offset if known.offset is None else min(known.offset, offset)  # guard: fleet-offset-quickest
         if known.record.history.fresh:
             self._window.tend(known.record, self._records, delivery.now)
         else:
@@ -91,7 +92,7 @@ class Ledger:
         return accepted
 
     def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Numbering, bool]:
-        joins = seq > 0 and not delivery.can_replay
+        joins = seq > 0 and not delivery.can_replay  # guard: fleet-joins-late
         record = StreamRecord(stream, self.digester, from_birth=not joins, begins_unix_nanos=batch.unix_nanos)
         record.model = delivery.model
         self._records.append(record)
@@ -112,7 +113,7 @@ class Ledger:
         ended = 0
         for known in self._streams.values():
             since = known.waiting_since
-            if since is not None and now - since >= self._replay_wait_seconds:
+            if since is not None and now - since >= self._replay_wait_seconds:  # guard: fleet-wait, fleet-wait-time
                 known.settle(now)
                 ended += 1
         self._window.pass_time(self._records, now)
@@ -173,6 +174,7 @@ class Ledger:
 
     def view_of(self, stream: StreamId) -> Sequence[StreamId]:
         """The other streams of the same model whose blocks have the same size."""
+        # guard: fleet-view-self
         return [other for other in self.streams() if other != stream and self._serve_alike(stream, other)]
 
     def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
@@ -182,7 +184,8 @@ class Ledger:
         for other in self.view_of(stream):
             known = self._streams[other]
             shown = 0 if mine is None or known.offset is None else abs(mine - known.offset)
-            apart = tolerance + shown
+            apart = tolerance + shown  # guard: peer-clocks
+            # guard: peer-clock-before, peer-clock-after
             theirs = Lookback(around.since, around.earliest - apart, around.latest + apart)
             if not known.record.is_stranger(key, theirs):
                 found.append(other)
@@ -195,6 +198,7 @@ class Ledger:
 
     def _serve_alike(self, stream: StreamId, other: StreamId) -> bool:
         model = self._record(stream).model
+        # guard: fleet-view-model, fleet-view-unnamed
         return model is None or self._record(other).model in {model, None}
 
     def _record(self, stream: StreamId) -> StreamRecord:
@@ -207,7 +211,7 @@ class Ledger:
     def match_unit(self, stream: StreamId) -> int | None:
         """The least common multiple of the groups' block sizes."""
         sizes = [spec.block_size for spec in self.groups(stream) if spec.block_size]
-        return lcm(*sizes) if sizes else None
+        return lcm(*sizes) if sizes else None  # guard: fleet-unit
 
     def groups(self, stream: StreamId) -> Sequence[GroupSpec]:
         """The stream's groups, dense first."""

@@ -83,7 +83,7 @@ def _run(kept: Kept, row_of: Rows) -> Steps[Run]:
         if kept.chained:
             values[stores] = row_of[kept.rows[some][stores]]
         coded, named = values * 2 + stores, kept.keys[some]
-        if surplus.any():
+        if surplus.any():  # guard: fold-surplus-held
             # One removal before the first store says it again.
             where = np.flatnonzero(surplus)
             coded = np.insert(coded, where, ordinals[where] * 2)

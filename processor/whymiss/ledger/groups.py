@@ -29,17 +29,17 @@ class Groups:
         if event.tier is not Tier.DEVICE:
             self.tiers.add(event.tier)
         spec = self.specs.get(event.group)
-        if event.placeholder or event.tier is not Tier.DEVICE:
+        if event.placeholder or event.tier is not Tier.DEVICE:  # guard: groups-placeholder, groups-tier
             return (spec or GroupSpec(group=event.group, kind=event.kind)).dense
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
             # A group keeps its kind for a life: only a restart can bring another model.
-            kind = spec.kind if spec is not None and event.group in self.known else event.kind
+            kind = spec.kind if spec is not None and event.group in self.known else event.kind  # guard: groups-kind
             spec = GroupSpec(group=event.group, kind=kind, block_size=event.block_size, window=event.sliding_window)
             self.specs[event.group] = spec
             self.known.add(event.group)
             self._listed = None
         dense = spec.dense
-        if dense:
+        if dense:  # guard: groups-dense-size
             self.block_size = event.block_size
         self._last = (event.group, event.block_size, dense)
         return dense
@@ -50,17 +50,19 @@ class Groups:
         if last is not None and last[0] == event.group and last[1] == event.block_size and event.tier is Tier.DEVICE:
             return False
         if event.tier is not Tier.DEVICE:
-            return event.tier not in self.tiers
-        if event.placeholder:
+            return event.tier not in self.tiers  # guard: news-tier
+        if event.placeholder:  # guard: news-placeholder
             return False
         spec = self.specs.get(event.group)
+        # guard: news-life, news-size
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
             return True
-        return spec.dense and self.block_size != event.block_size
+        return spec.dense and self.block_size != event.block_size  # guard: news-dense
 
     def listed(self) -> Sequence[GroupSpec]:
         """The groups, dense ones first."""
         if self._listed is None:
+            # guard: groups-dense-first
             self._listed = sorted(self.specs.values(), key=lambda spec: (not spec.dense, spec.group))
         return self._listed
 
@@ -72,5 +74,5 @@ class Groups:
 
     def forget_life(self) -> None:
         """The publisher began anew: its next stores describe the groups again."""
-        self.known.clear()
+        self.known.clear()  # guard: groups-life
         self._last = None

@@ -125,7 +125,7 @@ class History:
         """What the record says of some blocks before event ordinal ``position``."""
         count = probe.values.size
         if position < self.edge:
-            return Findings.all_of(Residency.UNKNOWN, count)
+            return Findings.all_of(Residency.UNKNOWN, count)  # guard: history-edge
         if count == 1:
             return Findings.of_one(self.first_of(place, probe.first, position))
         order, ascending = probe.ascending
@@ -136,7 +136,7 @@ class History:
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
         """The same of one block."""
-        if position < self.edge:
+        if position < self.edge:  # guard: history-edge-one
             return _UNKNOWN
         operations = self.operations_on(place, key, 0, position)
         if not operations:
@@ -155,6 +155,7 @@ class History:
         """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
         found: list[Operation] = []
         for run, part in self.passing().naming(place, key, first, last):
+            # guard: one-last, one-first
             found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
         return found
 
@@ -164,14 +165,14 @@ class History:
         hits = self.counted(place, Probe(keys), position)
         if hits.owners.size:
             found = tally(hits, self.barriers.of(place[0]), position)
-            low[found.owners] = np.where(found.barrier < 0, found.low, 0)
+            low[found.owners] = np.where(found.barrier < 0, found.low, 0)  # guard: history-low-barrier
         return low
 
     def touched(self, place: Place, key: int, first: int, last: int) -> bool:
         """Whether an event in ``[first, last)`` concerned a block."""
         if last <= first:
             return False
-        if self.barriers.between(place[0], first, last):
+        if self.barriers.between(place[0], first, last):  # guard: touched-barrier
             return True
         return bool(self.operations_on(place, key, first, last))
 
@@ -197,11 +198,12 @@ class History:
         if latest is None or latest[0].ordinal_at(latest[1]) < position:
             return latest
         placed = ((part.chains, row) for part, row in self.located(key) if part.chains.is_placed(row))
+        # guard: locate-before
         return next((where for where in placed if where[0].ordinal_at(where[1]) < position), latest)
 
     def _locate(self, key: int) -> tuple[Chains, int] | None:
         for part, row in self.located(key):
-            if part.chains.is_placed(row):
+            if part.chains.is_placed(row):  # guard: locate-placed
                 return part.chains, row
         return None
 
@@ -232,7 +234,7 @@ class History:
         self._changed()
         self._held = 0
         if len(self.timeline):
-            self.edge_unix_nanos = self.timeline.nanos[-1]
+            self.edge_unix_nanos = self.timeline.nanos[-1]  # guard: forget-edge
         self.timeline.forget(position)
         self.barriers.forget(position)
 
@@ -299,7 +301,7 @@ class History:
             if base is None:
                 yield ()
         assert base is not None, "folding ends with a base"
-        self.edge_unix_nanos = self.timeline.nanos_at(segment.end - 1)
+        self.edge_unix_nanos = self.timeline.nanos_at(segment.end - 1)  # guard: fold-edge
         self.base = base
         del self.segments[0]
         self._changed()

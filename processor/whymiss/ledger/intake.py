@@ -65,7 +65,7 @@ class Intake:
                 self._take_singles(event, base, admissions)
             else:
                 assert type(event) is Cleared, "no other event is known"
-                admissions.clear()
+                admissions.clear()  # guard: intake-cleared-run
                 barrier = Barrier(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier)
                 self._history.barriers.add(barrier)
 
@@ -82,6 +82,7 @@ class Intake:
 
     def _remove(self, event: Removed, base: int) -> None:
         codes = ((event.at + (base - self._begin)) * 2).astype(np.uint32)
+        # guard: intake-all-groups
         groups = (event.group,) if event.group is not None else tuple(self._groups.specs) or (0,)
         for group in groups:
             part = self._part((event.tier, group))
@@ -99,23 +100,23 @@ class Intake:
     # --- stores -------------------------------------------------------------------------------
 
     def _store(self, event: Stored, ordinal: int, position: int, reports: Reports | None) -> None:
-        dense = self._groups.learn(event) and event.tier is Tier.DEVICE
+        dense = self._groups.learn(event) and event.tier is Tier.DEVICE  # guard: intake-dense-device
         count = event.keys.size
         if not count:
             return
-        reported = reports is not None and reports.is_report(event, ordinal, dense=dense)
+        reported = reports is not None and reports.is_report(event, ordinal, dense=dense)  # guard: intake-report
         if dense:
             part = self._part((event.tier, event.group), chained=True)
             part.keys.append(event.keys)
             part.codes.append(self._chaining.add(event, ordinal, position, reported=reported))
-        elif not reported:
+        elif not reported:  # guard: intake-report-sparse
             part = self._part((event.tier, event.group))
             part.keys.append(event.keys)
             part.codes.append(np.full(count, 2 * (ordinal - self._begin) + 1, np.uint32))
 
     def _take_singles(self, event: Singles, base: int, admissions: Admissions) -> None:
         first = event.first
-        if first.tier is Tier.DEVICE and self._groups.learn(first):
+        if first.tier is Tier.DEVICE and self._groups.learn(first):  # guard: intake-singles-dense, intake-singles-group
             part = self._part((first.tier, first.group), chained=True)
             part.keys.append(event.keys)
             part.codes.append(self._chaining.add_singles(event, base, admissions))
@@ -137,4 +138,4 @@ class Intake:
         if not here and not self._history.operations_on(place, int(keys[0]), 0, ordinal):
             return False
         self.cut(ordinal)
-        return bool((self._history.lows(place, keys, ordinal) > 0).all())
+        return bool((self._history.lows(place, keys, ordinal) > 0).all())  # guard: resident-all, resident-at-all

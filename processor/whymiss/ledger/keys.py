@@ -56,10 +56,10 @@ def key_of(value: object) -> int:
     Signed integers count mod 2^64; of 8, 16 or 32 bytes the last eight are taken, big-endian, as
     vLLM does; strings are decimal or ``0x`` hexadecimal. Raises ``BadInput`` for anything else.
     """
-    if type(value) is int and -(1 << 63) <= value <= _MASK:
+    if type(value) is int and -(1 << 63) <= value <= _MASK:  # guard: keys-range
         return value & _MASK
-    if type(value) is bytes and len(value) in _BIN_SIZES:
-        return int.from_bytes(value[-8:], "big")
+    if type(value) is bytes and len(value) in _BIN_SIZES:  # guard: keys-sizes
+        return int.from_bytes(value[-8:], "big")  # guard: keys-last-eight
     if type(value) is str:
         return _key_of_text(value)
     raise BadInput("a block hash is neither a 64-bit integer, nor 8, 16 or 32 bytes, nor a number in a string")

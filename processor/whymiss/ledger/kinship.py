@@ -119,11 +119,12 @@ class Kinship:
                 complete &= int(np.bincount(of).max()) < RIVALS_MAX
             of = order.take(passing.take(of)) + 1
             # Mostly it is the chain itself that is found.
-            others = (chains.keys.take(rows) != tail.keys.take(of)).nonzero()[0]
+            others = (chains.keys.take(rows) != tail.keys.take(of)).nonzero()[0]  # guard: repeats-self
             if not others.size:
                 continue
             of, rows = of.take(others), rows.take(others)
             pieces = chains.piece_of(rows)
+            # guard: repeats-depth
             kept = usable(chains, pieces, position) & (depths(chains, rows, pieces) == tail.depth[of])
             several = _by_piece(pieces[kept], tail.depth[of[kept]])
             complete &= len(several) < budget
@@ -153,7 +154,8 @@ class Kinship:
             if above <= head.depth:
                 row = int(part.first[number]) + head.depth - above
                 sibling = self.block_of(part, row) if head.depth < end else None
-                is_one = sibling is not None and sibling.parent == head.parent
+                is_one = sibling is not None and sibling.parent == head.parent  # guard: repeats-parent
+                # guard: repeats-head
                 return count if is_one and sibling is not None and sibling.tokens not in {None, head.tokens} else 0
         return 0
 
@@ -177,6 +179,7 @@ class Kinship:
         entry = chains.entry(piece)
         if entry.flags & CONTINUES:
             return chains, piece - 1, entry.depth
+        # guard: repeats-before
         found = self._history.locate_before(entry.parent, position) if entry.flags & HAS_PARENT else None
         if found is None:
             return None

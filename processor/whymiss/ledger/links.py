@@ -56,7 +56,7 @@ class Links:
 
     def forget(self) -> None:
         """Blocks may have left the history."""
-        self._remembered.clear()
+        self._remembered.clear()  # guard: links-forget
         self._older.clear()
 
     def remember(self, key: int, link: Link) -> None:
@@ -90,8 +90,8 @@ class Links:
         own = self._digester.extras_digest(extras)
         if adapter is not None and len(adapter) <= ADAPTER_CHARS and any(kind == "lora" for kind, _ in extras):
             self._name(own, adapter)
-        mixed = above.extras if described else None
-        if mixed is not None and own != above.last:
+        mixed = above.extras if described else None  # guard: links-described
+        if mixed is not None and own != above.last:  # guard: links-change
             change = np.array([(own + _CHANGE) & _MASK], np.uint64)
             mixed = int(self._digester.prefix_digests(change, mixed, depth)[0])
         elif mixed == above.extras and not extras:
@@ -106,7 +106,7 @@ class Links:
     def _numbered(self, kinds: int, extras: tuple[ExtraKey, ...]) -> int:
         if not extras:
             return kinds
-        union = tuple(sorted({*self.kinds[kinds], *(kind for kind, _ in extras)}))
+        union = tuple(sorted({*self.kinds[kinds], *(kind for kind, _ in extras)}))  # guard: links-kinds
         if union not in self.kinds:
             self.kinds.append(union)
         return self.kinds.index(union)

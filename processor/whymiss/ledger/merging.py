@@ -41,8 +41,8 @@ def mergeable(segments: Sequence[Segment], span_seconds: float) -> Iterator[Sequ
     while end:
         span, level = segments[end - 1].newest // span_seconds, segments[end - 1].level
         begin = end - 1
-        while begin and segments[begin - 1].newest // span_seconds == span:
-            if span == present and segments[begin - 1].level > level:
+        while begin and segments[begin - 1].newest // span_seconds == span:  # guard: merging-spans
+            if span == present and segments[begin - 1].level > level:  # guard: merging-level, merging-lower
                 break
             begin -= 1
         group = segments[begin:end]
@@ -72,15 +72,16 @@ def level_of(segment: Segment) -> int:
 
 
 def _fit(group: Sequence[Segment]) -> bool:
-    if any(segment.due or segment.busy for segment in group):
+    if any(segment.due or segment.busy for segment in group):  # guard: merging-due, merging-busy
         return False
+    # guard: merging-rows-max
     if sum(segment.rows for segment in group) > ROWS_MAX or group[-1].end - group[0].begin >= SPAN_MAX:
         return False
     runs: dict[Place, list[Run]] = {}
     for segment in group:
         for place, run in segment.runs.items():
             runs.setdefault(place, []).append(run)
-    return all(_alike(of_place) for of_place in runs.values())
+    return all(_alike(of_place) for of_place in runs.values())  # guard: merging-kinds
 
 
 def _alike(runs: Sequence[Run]) -> bool:
@@ -111,6 +112,7 @@ def merged_in_steps(group: Sequence[Segment]) -> Steps[Segment]:
     if len(chains) >= EAGER_ROWS:
         yield from chains.put_in_order()
     whole = Segment((begin, group[-1].end), runs, chains, times=(group[0].oldest, group[-1].newest))
+    # guard: merging-small, merging-once
     whole.level = min(level_of(whole), 1 + max(segment.level for segment in group))
     return whole
 
@@ -142,6 +144,7 @@ def _moved(run: Run, ordinals: int, rows: int, some: slice[int, int, None]) -> n
         return codes
     if not run.chained:
         return codes + np.uint32(2 * ordinals)
+    # guard: merging-moved-rows, merging-moved-ordinals
     return codes + np.where(codes & 1, np.uint32(2 * rows), np.uint32(2 * ordinals))
 
 

@@ -83,13 +83,14 @@ class Numbering:
             return Accepted(arrival=Arrival.APPLIED, operations=self._apply(seq, batch, delivery.now))
         known, self.incarnation = self.incarnation, batch.incarnation or self.incarnation
         if known is not None and batch.incarnation not in {None, known}:
-            return self._restart(seq, batch, delivery)
-        if seq <= self.last or seq in self.waiting:
+            return self._restart(seq, batch, delivery)  # guard: number-incarnation
+        if seq <= self.last or seq in self.waiting:  # guard: number-repeated, number-waiting
             return self._repeated(seq, batch, delivery)
         if seq == self.last + 1:
             waited = bool(self.waiting)
-            broken = waited and not self._anchored
+            broken = waited and not self._anchored  # guard: number-unanchored
             self._anchored = True
+            # guard: number-follow
             operations = self._apply(seq, batch, delivery.now, broken=broken) + self._follow(delivery.now)
             filled = waited and not self.waiting
             return Accepted(arrival=Arrival.APPLIED, operations=operations, filled=filled)
@@ -107,10 +108,10 @@ class Numbering:
         while self.waiting:
             seq = min(self.waiting)
             batch = self.waiting.pop(seq)
-            broken = seq > self.last + 1
+            broken = seq > self.last + 1  # guard: settle-hole
             if broken and not len(self.record.history.timeline):
                 # Nothing was ever applied: the record simply begins late.
-                self.record.from_birth = False
+                self.record.from_birth = False  # guard: settle-born
             operations += self._apply(seq, batch, now, broken=broken)
         self.waiting_since = None
         return operations
@@ -119,43 +120,43 @@ class Numbering:
         missing = (self.last + 1, min([seq, *self.waiting]) - 1)
         first = not self.waiting
         self.waiting[seq] = batch
-        if not delivery.can_replay:
+        if not delivery.can_replay:  # guard: gap-waits
             # A publisher that could be asked before may have left some waiting, of earlier or later numbers.
-            operations = self.settle(delivery.now)
+            operations = self.settle(delivery.now)  # guard: gap-no-replay, gap-asked-no-more
             return Accepted(
                 arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations
             )
         if first:
             self.waiting_since = delivery.now
-            self._anchored = self.last < 0
+            self._anchored = self.last < 0  # guard: gap-anchored, gap-anchor-needed
             return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1])
-        if len(self.waiting) > WAITING_MAX:
+        if len(self.waiting) > WAITING_MAX:  # guard: gap-flood
             self.settle(delivery.now)
         return Accepted(arrival=Arrival.APPLIED)
 
     def _repeated(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         if seq in self.waiting:
-            if self.waiting[seq].unix_nanos == batch.unix_nanos or delivery.replayed:
+            if self.waiting[seq].unix_nanos == batch.unix_nanos or delivery.replayed:  # guard: repeat-waiting-time
                 return Accepted(arrival=Arrival.DUPLICATE)
             return self._restart(seq, batch, delivery)
         seen = self.record.history.timeline.time_of(seq)
-        if seen == batch.unix_nanos:
-            self._anchored = True
+        if seen == batch.unix_nanos:  # guard: repeat-same
+            self._anchored = True  # guard: repeat-anchor
             return Accepted(arrival=Arrival.DUPLICATE)
-        if batch.unix_nanos <= self.record.confirmed_unix_nanos:
+        if batch.unix_nanos <= self.record.confirmed_unix_nanos:  # guard: repeat-old
             return Accepted(arrival=Arrival.DUPLICATE)
         return self._restart(seq, batch, delivery)
 
     def _restart(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
         # What waits behind a gap belongs to the life that the replay comes from; what comes live ends that life.
-        waiting = self.waiting if delivery.replayed else {}
-        if not delivery.replayed:
+        waiting = self.waiting if delivery.replayed else {}  # guard: restart-waiting
+        if not delivery.replayed:  # guard: restart-settle
             self.settle(delivery.now)
-        self.record.restart(batch.unix_nanos)
+        self.record.restart(batch.unix_nanos)  # guard: restart-barrier
         self.last, self.waiting, self._anchored = -1, {}, True
-        if seq == 0:
+        if seq == 0:  # guard: restart-first
             operations = self._apply(seq, batch, delivery.now)
-            self.waiting = waiting
+            self.waiting = waiting  # guard: restart-after-wait
             operations += self._follow(delivery.now)
             return Accepted(arrival=Arrival.RESTARTED, operations=operations)
         self.waiting = waiting
@@ -182,10 +183,10 @@ class Numbering:
         self.last = seq
         # An event that could not be read, or that was lost, happened all the same, somewhere in this batch:
         # neither what came before it nor what comes after it can be counted on.
-        torn = batch.bad_events > 0 or batch.lost_inside
-        if broken or torn or batch.lost:
+        torn = batch.bad_events > 0 or batch.lost_inside  # guard: break-bad, break-lost-inside
+        if broken or torn or batch.lost:  # guard: break-lost, break-broken, break-torn
             self._break(batch)
         operations = self.record.apply(batch, seq, now)
-        if torn:
+        if torn:  # guard: break-after-torn
             self.record.bar(batch.unix_nanos, None)
         return operations

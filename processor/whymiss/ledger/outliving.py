@@ -114,9 +114,9 @@ def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flag
     np.greater(some.stores[:-1], begins[1:], out=stored_before[1:])
     # Where stores and removals take turns there never was more than one copy: it is there if its store is the last.
     stays, surplus = some.stores & last, np.zeros_like(begins)
-    odd = some.stores == stored_before
+    odd = some.stores == stored_before  # guard: fold-turns
     if barriers.ordinals.size and barriers.ordinals[0] < position:
-        odd[:] = True
+        odd[:] = True  # guard: fold-turns-barrier
     if not odd.any():
         return stays, surplus, 0
     blocks = begins.cumsum() - 1
@@ -131,13 +131,13 @@ def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flag
 def _held(hits: Counted, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags]:
     """Which operations on some whole blocks stay at a position, and which have removals before them."""
     found = tally(hits, barriers, position)
-    low = np.where(found.barrier < 0, found.low, 0)
+    low = np.where(found.barrier < 0, found.low, 0)  # guard: fold-barrier
     # Rank of each store among its block's, from the last one back.
     stores = (hits.stores & found.counted).astype(np.int64)
     lengths = found.last - found.starts + 1
     running = stores.cumsum()
     rank = running[found.last].repeat(lengths) - running
-    stays = (stores > 0) & (rank < low.repeat(lengths))
+    stays = (stores > 0) & (rank < low.repeat(lengths))  # guard: fold-held, fold-copies
     odd = found.surplus & (found.barrier < 0)
-    stays[found.last[odd & (low == 0)]] = True
+    stays[found.last[odd & (low == 0)]] = True  # guard: fold-surplus
     return stays, odd.repeat(lengths) & hits.stores & (rank == (low - 1).repeat(lengths))

@@ -71,6 +71,7 @@ def _beside(chains: Chains, row: int, keys: Keys) -> Placed:
 
 def usable(chains: Chains, pieces: Integers, position: int) -> Flags:
     """Which rows, of these pieces, were stored before a position and can be compared."""
+    # guard: placed-position
     found: Flags = ((chains.flags_of(pieces) & KNOWN) == KNOWN) & (chains.ordinals[pieces] < position)
     return found
 

@@ -60,7 +60,7 @@ class StreamRecord:
         self._named = Named(self.history, PENDING_ROWS)
         self._kin = Kinship(self.history, self.intake.links)
         self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
-        if not from_birth:
+        if not from_birth:  # guard: record-joined-late
             self.bar(begins_unix_nanos, None)
 
     # --- writing ------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class StreamRecord:
             self.intake.times = (self.intake.times[0], now)
         pending, self._pending, self._pending_rows = self._pending, [], 0
         self._clears = self._news = False
-        self._named.forget_pending()
+        self._named.forget_pending()  # guard: peer-pending
         for base, batch in pending:
             self.intake.take(base, batch)
         self.intake.cut(self.end)
@@ -110,25 +110,26 @@ class StreamRecord:
         Most are about a lookup of some seconds ago, and what came since can wait: laid out for every question, a record
         of many small segments is slow to ask.
         """
+        # guard: lazy-position, lazy-waits, lazy-news
         if self._pending and (self._news or self._pending[0][0] < position):
             self.settle()
 
     def restart(self, unix_nanos: int) -> None:
         """The publisher began a new life: nothing that it held before is left."""
-        self.bar(unix_nanos, Removal.RESTARTED)
+        self.bar(unix_nanos, Removal.RESTARTED)  # guard: record-restart
         self.groups_known.forget_life()
-        self.history.timeline.begin_life()
+        self.history.timeline.begin_life()  # guard: record-restart-life
 
     def break_at(self, hole: Hole) -> None:
         """The record has a hole here; what happened inside is not known."""
-        self.holes.append(hole)
+        self.holes.append(hole)  # guard: record-hole-kept
         if len(self.holes) > HOLES_MAX:
             first, second = self.holes[:2]
             joined = Hole(
                 after_unix_nanos=first.after_unix_nanos, until_unix_nanos=second.until_unix_nanos, reason=second.reason
             )
-            self.holes[:2] = [joined]
-        self.bar(hole.until_unix_nanos, None)
+            self.holes[:2] = [joined]  # guard: record-holes-joined
+        self.bar(hole.until_unix_nanos, None)  # guard: record-hole-bar
 
     def bar(self, unix_nanos: int, removal: Removal | None) -> None:
         """Note that every block changed at once, between two batches."""
@@ -151,7 +152,7 @@ class StreamRecord:
 
     def forget(self) -> None:
         """Drop all history, what is held now too."""
-        self.bar(self.confirmed_unix_nanos, None)
+        self.bar(self.confirmed_unix_nanos, None)  # guard: record-forget-bar
         self.history.forget_all(self.end)
         self.expired()
 
@@ -197,22 +198,25 @@ class StreamRecord:
         are this publisher's.
         """
         edge, nanos = self.history.edge_unix_nanos, self.history.timeline.nanos
-        if not nanos or nanos[-1] <= around.latest:
+        if not nanos or nanos[-1] <= around.latest:  # guard: peer-silent, peer-empty
             return False
         begins = self.begins_unix_nanos if edge is None else max(edge, self.begins_unix_nanos)
+        # guard: peer-edge, peer-begins, peer-birth
         if (edge is not None and edge > around.earliest) or (begins > around.since and not self._is_from_birth()):
             return False
+        # guard: peer-hole, peer-hole-before, peer-hole-after
         if any(hole.after_unix_nanos < around.latest and hole.until_unix_nanos > around.since for hole in self.holes):
             return False
-        if self._clears:
+        if self._clears:  # guard: peer-clears
             self.settle()
         barriers = self.history.barriers.all
+        # guard: peer-barrier, peer-barrier-before
         if barriers and barriers[-1].ordinal >= self.position_at(around.earliest):
             return False
         return not self._named.may_hold(key, self._pending)
 
     def _is_from_birth(self) -> bool:
-        return self.from_birth and self.history.edge_unix_nanos is None
+        return self.from_birth and self.history.edge_unix_nanos is None  # guard: coverage-birth
 
     def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> Answers:
         """What the record says of each key before event ordinal ``position``."""
@@ -291,12 +295,14 @@ class StreamRecord:
 
     def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """Holes that touch an interval, and the bounds of the record."""
+        # guard: coverage-until, coverage-after
         touching = tuple(
             hole
             for hole in self.holes
             if hole.after_unix_nanos < until_unix_nanos and hole.until_unix_nanos > after_unix_nanos
         )
         edge = self.history.edge_unix_nanos
+        # guard: coverage-edge
         return Coverage(
             holes=touching,
             begins_unix_nanos=self.begins_unix_nanos if edge is None else max(edge, self.begins_unix_nanos),

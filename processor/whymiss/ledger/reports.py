@@ -28,18 +28,18 @@ class Reports:
 
     def is_report(self, event: Stored, ordinal: int, *, dense: bool) -> bool:
         """Whether a store is one. Ask in the order of events."""
-        if not _may_repeat(event) or event.tier is not Tier.DEVICE:
+        if not _may_repeat(event) or event.tier is not Tier.DEVICE:  # guard: report-device
             return False
         listed = event.keys.tobytes()
         if dense:
             answer = self._resident((event.tier, event.group), event.keys, ordinal)
             self._decided[listed] = answer
             return answer
-        if listed in self._decided:
+        if listed in self._decided:  # guard: report-listed
             return self._decided[listed]
         group = self._dense.get(listed)
         return group is not None and self._resident((event.tier, group), event.keys, ordinal)
 
 
 def _may_repeat(event: Stored) -> bool:
-    return event.session and event.parent is None and event.keys.size > 0
+    return event.session and event.parent is None and event.keys.size > 0  # guard: report-session, report-root

@@ -220,7 +220,7 @@ class Segment:
                 yield value + self.begin, stores
                 continue
             piece = chains.piece_at(value)
-            if not (chains.reports and chains.entry(piece).flags & REPORTED):
+            if not (chains.reports and chains.entry(piece).flags & REPORTED):  # guard: one-reported
                 yield int(chains.ordinals[piece]), True
 
     def counted(self, run: Run, owners: Integers, rows: Integers, last: int) -> Counted:
@@ -228,11 +228,11 @@ class Segment:
         codes = run.codes.take(rows)
         if run.chained and self.chains.reports:
             hits = self.described(run, owners, codes.astype(np.int64))
-            kept = ~hits.reported & (hits.ordinals < last)
+            kept = ~hits.reported & (hits.ordinals < last)  # guard: counted-reported, counted-last-reported
             return Counted(owners[kept], hits.stores[kept], lambda: hits.ordinals[kept], self.begin)
         stores = (codes & 1).astype(np.bool_)
         codes >>= 1
-        if self.end > last:
+        if self.end > last:  # guard: counted-last
             # Rows and offsets ascend with the ordinals, so that these need not be known.
             kept = codes < self._values_before(run, last).take(stores)
             if not kept.all():
@@ -251,7 +251,7 @@ class Segment:
         if not run.chained or not len(self.chains):
             return np.array([offset, offset])
         piece = int(self.chains.ordinals.searchsorted(last))
-        return np.array([offset, self.chains.end_of(piece - 1) if piece else 0])
+        return np.array([offset, self.chains.end_of(piece - 1) if piece else 0])  # guard: counted-last-stored
 
     def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
         """What the codes of some rows of a run mean."""
@@ -264,7 +264,7 @@ class Segment:
         ordinals = np.where(stores, self.chains.ordinals.take(pieces), values + self.begin)
         reported = np.zeros(codes.size, np.bool_)
         if self.chains.reports:
-            reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)
+            reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)  # guard: many-reported
         return Hits(owners, ordinals, stores, rows, reported)
 
 

@@ -38,8 +38,8 @@ def judge_one(operations: Sequence[Operation], barriers: BarrierColumns, positio
             begun = Effect(int(barriers.effects[epoch - 1]))
             since = int(barriers.ordinals[epoch - 1])
             # The event of a clear counts among what came before it.
-            operations = [one for one in operations if one[0] > since]
-        barred = int(barriers.ordinals.searchsorted(position)) > epoch
+            operations = [one for one in operations if one[0] > since]  # guard: one-epoch
+        barred = int(barriers.ordinals.searchsorted(position)) > epoch  # guard: one-barrier-position
     copies = least = 0
     stored = last
     for ordinal, stores in operations:
@@ -49,9 +49,9 @@ def judge_one(operations: Sequence[Operation], barriers: BarrierColumns, positio
         else:
             copies -= 1
             least = min(least, copies)
-    if copies > least:
+    if copies > least:  # guard: one-never-negative
         found = Finding(Residency.RESIDENT, None, stored, False)
-    elif least < 0 or begun is Effect.HOLE:
+    elif least < 0 or begun is Effect.HOLE:  # guard: one-hole-unsure, one-surplus
         found = Finding(Residency.AMBIGUOUS, None, last, False)
     else:
         found = Finding(Residency.EVICTED, Removal.REMOVED, last, False)
@@ -62,12 +62,13 @@ def _after_barrier(found: Finding, barriers: BarrierColumns, epoch: int, positio
     """The same where every block changed at once after the block's last operation."""
     until, first = int(barriers.ordinals.searchsorted(position)), int(barriers.ordinals[epoch])
     if barriers.holes_before[until] > barriers.holes_before[epoch]:
-        return Finding(Residency.UNKNOWN, None, first, True)
+        return Finding(Residency.UNKNOWN, None, first, True)  # guard: one-lost
     match found.state:
         case Residency.RESIDENT:
+            # guard: one-ended
             return Finding(Residency.EVICTED, _OF_EFFECT[Effect(int(barriers.effects[epoch]))], first, True)
         case Residency.AMBIGUOUS:
             # What may have been gone already surely is now, but not surely through the barrier.
-            return Finding(Residency.EVICTED, None, first, True)
+            return Finding(Residency.EVICTED, None, first, True)  # guard: one-ended-unsure
         case _:
             return found

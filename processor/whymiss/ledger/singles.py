@@ -73,14 +73,15 @@ def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | 
     for at in range(begin, len(events)):
         event = events[at]
         if type(event) is WireStored or type(event) is WireStoredUnread:
-            if _said_of_store(event) != said or len(event.block_hashes) != width:
+            if _said_of_store(event) != said or len(event.block_hashes) != width:  # guard: singles-alike
                 break
             parent = _parent_of_single(event, column, tokens=tokens)
-            if parent is None:
+            if parent is None:  # guard: singles-root
                 break
             parents.append(parent)
         elif type(event) is WireRemoved:
             # Without a group it is of all groups.
+            # guard: singles-removal-groups, singles-removal-place
             if event.group_idx is None or _said_of_place(event) != place or len(event.block_hashes) != width:
                 break
             parents.append(None)
@@ -94,6 +95,7 @@ def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | 
 def _may_begin(wire: WireStored | WireStoredUnread) -> bool:
     """Whether a store has no extra keys, and says so, and blocks of a size."""
     sized = 0 < (wire.block_size or 0) <= BLOCK_TOKENS_MAX
+    # guard: singles-extras, singles-no-size, singles-group-range
     return sized and (wire.group_idx or 0) in GROUPS and has_none(wire, 1)
 
 
@@ -109,9 +111,9 @@ def _parent_of_single(event: WireStored | WireStoredUnread, column: array[int], 
             key = key_of(parent)
         if type(ids) is Raw:
             if not tokens:
-                return key if array_header(bytes(ids))[0] == size else None
+                return key if array_header(bytes(ids))[0] == size else None  # guard: singles-whole-unread
             ids = _numbers.decode(ids)
-        if len(ids) != size:
+        if len(ids) != size:  # guard: singles-whole
             return None
         column.fromlist(ids)
     except (*DECODE_ERRORS, BadInput):

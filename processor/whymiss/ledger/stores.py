@@ -52,12 +52,13 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_Told]:
     if begin == end:
         return
     flags = chains.pieces["flags"][begin:end]
-    begun = (np.flatnonzero((flags & CONTINUES) == 0) + begin).tolist()
+    begun = (np.flatnonzero((flags & CONTINUES) == 0) + begin).tolist()  # guard: stores-continues
     rows = chains.first[begin:end].tolist()
     rows.append(chains.end_of(end - 1))
     for piece, after in zip(begun, [*begun[1:], end], strict=True):
         entry, ordinal = chains.entry(piece), int(chains.ordinals[piece])
-        if entry.depth != UNLISTED:
+        if entry.depth != UNLISTED:  # guard: stores-unlisted
+            # guard: stores-placed
             yield _Told(
                 tuple(chains.keys[rows[piece - begin] : rows[after - begin]].tolist()),
                 entry.depth if entry.flags & PLACED else None,
@@ -75,8 +76,9 @@ def _tail(history: History, one: _Told) -> int | None:
     for part, row in history.located(one.parent):
         piece = part.chains.piece_at(row)
         ordinal = int(part.chains.ordinals[piece])
-        if ordinal >= one.ordinal:
+        if ordinal >= one.ordinal:  # guard: stores-tail-before
             continue
+        # guard: stores-tail-end, stores-tail-cut
         if part.chains.entry(piece).flags & TAIL and row + 1 == part.chains.end_of(piece):
             return history.nanos_at(ordinal)
     return None

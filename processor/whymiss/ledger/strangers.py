@@ -31,21 +31,21 @@ class Named:
 
     def may_hold(self, key: int, pending: Sequence[tuple[int, KvBatch]]) -> bool:
         """Whether a block may be one of them; ``pending`` are the batches that are not in the history yet, and only grow."""
-        if self._version != self._history.version:
+        if self._version != self._history.version:  # guard: named-version
             runs = [run for part in self._history.parts() for run in part.runs.values()]
             self._filters = [run.filter.opened for run in runs]
             self._version = self._history.version
         high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
         for words, size in self._filters:
             if words[(high * size) >> _HALF] & mask == mask:
-                return True
-        return bool(pending) and self._note(pending).may_hold(key)
+                return True  # guard: named-laid-out
+        return bool(pending) and self._note(pending).may_hold(key)  # guard: named-pending
 
     def _note(self, pending: Sequence[tuple[int, KvBatch]]) -> OpenFilter:
         """The filter of what is not laid out, with what came since it was asked last."""
         if self._pending is None:
             self._pending = OpenFilter(self._pending_rows)
-        for _, batch in pending[self._noted :]:
+        for _, batch in pending[self._noted :]:  # guard: named-noted
             for event in batch.events:
                 if not isinstance(event, Cleared):
                     self._pending.add(event.keys)
@@ -56,5 +56,5 @@ class Named:
         """They are in the history now."""
         if self._noted:
             assert self._pending is not None, "it was made to note something"
-            self._pending.clear()
+            self._pending.clear()  # guard: named-forgotten
             self._noted = 0

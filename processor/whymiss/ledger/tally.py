@@ -66,7 +66,7 @@ def tally(hits: Counted | Hits, barriers: BarrierColumns, position: int) -> Tall
     starts = np.concatenate((np.zeros(1, np.int64), changes))
     last = np.concatenate((changes, np.full(1, count))) - 1
     lengths = last - starts + 1
-    steps = np.where(hits.stores, 1, -1)
+    steps = np.where(hits.stores, 1, -1)  # guard: tally-copies
     if not barriers.ordinals.size:
         low, surplus = _copies(steps, starts, last, lengths)
         none = np.full(low.size, -1)
@@ -75,9 +75,10 @@ def tally(hits: Counted | Hits, barriers: BarrierColumns, position: int) -> Tall
     epochs = barriers.ordinals.searchsorted(ordinals)
     epoch = epochs[last]
     counted = epochs == epoch.repeat(lengths)
-    low, surplus = _copies(steps * counted, starts, last, lengths)
+    low, surplus = _copies(steps * counted, starts, last, lengths)  # guard: tally-epoch
     begun = np.where(epoch > 0, barriers.effects[np.maximum(epoch, 1) - 1], np.int8(Effect.CLEARED))
     until = int(barriers.ordinals.searchsorted(position))
+    # guard: tally-hole-unsure, tally-barrier-position, tally-lost
     return Tally(
         owners[starts],
         starts,
@@ -96,7 +97,7 @@ def _copies(steps: Integers, starts: Integers, last: Integers, lengths: Integers
     running = steps.cumsum()
     partial = running - (running[starts] - steps[starts]).repeat(lengths)
     least = np.minimum(np.minimum.reduceat(partial, starts), 0)
-    return partial[last] - least, least < 0
+    return partial[last] - least, least < 0  # guard: tally-surplus, tally-never-negative
 
 
 class Judgement(msgspec.Struct, frozen=True, eq=False):
@@ -111,18 +112,18 @@ class Judgement(msgspec.Struct, frozen=True, eq=False):
 def judge(found: Tally, hits: Counted | Hits, barriers: BarrierColumns) -> Judgement:
     """The states of the blocks of a tally."""
     held, sure = found.low > 0, ~found.unsure
-    states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)
+    states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)  # guard: judge-unsure
     stored = np.where(hits.stores & found.counted, np.arange(hits.stores.size), -1)
     ordinals = hits.ordinals[np.where(held, np.maximum.reduceat(stored, found.starts), found.last)]
     removals = np.where(states == _EVICTED, _REMOVED, -1).astype(np.int8)
     after = found.barrier >= 0
     if not after.any():
         return Judgement(states, removals, ordinals, after)
-    ended = after & (held | found.unsure)
-    states[ended] = _EVICTED
-    states[found.lost] = _UNKNOWN
+    ended = after & (held | found.unsure)  # guard: judge-ended-unsure
+    states[ended] = _EVICTED  # guard: judge-ended
+    states[found.lost] = _UNKNOWN  # guard: judge-lost
     # What may have been gone already surely is now, but not surely through the barrier.
-    effects = np.where(held, _OF_EFFECT[barriers.effects[found.barrier]], -1)
+    effects = np.where(held, _OF_EFFECT[barriers.effects[found.barrier]], -1)  # guard: judge-ended-reason
     removals = np.where(found.lost, -1, np.where(ended, effects, removals)).astype(np.int8)
     at_barrier = ended | found.lost
     first = barriers.ordinals[np.maximum(found.barrier, 0)]
@@ -157,14 +158,14 @@ def in_turns(hits: Counted, barriers: BarrierColumns, position: int) -> Turns | 
     """
     owners, stores = hits.owners, hits.stores
     until = int(barriers.ordinals.searchsorted(position)) if barriers.ordinals.size else 0
-    if until and barriers.ordinals[until - 1] >= hits.begin:
+    if until and barriers.ordinals[until - 1] >= hits.begin:  # guard: turns-barrier
         return None
     ends = np.empty(owners.size, np.bool_)
     ends[-1] = True
     np.not_equal(owners[1:], owners[:-1], out=ends[:-1])
     # After a store of the same block comes a removal, and a store after anything else.
-    if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():
+    if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():  # guard: turns-twice, turns-first
         return None
     last = ends.nonzero()[0]
-    unsure = bool(until) and barriers.effects[until - 1] == Effect.HOLE
+    unsure = bool(until) and barriers.effects[until - 1] == Effect.HOLE  # guard: turns-hole
     return Turns(owners.take(last), stores.take(last), last, bool(unsure))

@@ -26,7 +26,7 @@ class Timeline:
         place = len(self.nanos)
         if not self.lives or seq - self.lives[-1][1] != place - self.lives[-1][0]:
             self.lives.append((place, seq))
-        self.nanos.append(max(unix_nanos, self.nanos[-1]) if place else unix_nanos)
+        self.nanos.append(max(unix_nanos, self.nanos[-1]) if place else unix_nanos)  # guard: time-falls-back
         self.ends.append(end)
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Timeline:
             end = self.lives[index + 1][0] if index + 1 < len(self.lives) else len(self.nanos)
             wanted = place + seq - first
             if place <= wanted < end:
-                return self.nanos[wanted] if wanted >= self.life else None
+                return self.nanos[wanted] if wanted >= self.life else None  # guard: time-life
             if place <= self.life:
                 return None
         return None
@@ -56,12 +56,12 @@ class Timeline:
     def position_at(self, unix_nanos: int) -> int:
         """Events of all batches flushed at or before a time; 0 where none is kept that was."""
         index = bisect_right(self.nanos, unix_nanos)
-        return self.ends[index - 1] if index else 0
+        return self.ends[index - 1] if index else 0  # guard: time-position-after
 
     def confirmed_position(self, unix_nanos: int) -> int | None:
         """The position after the first batch flushed later than a time, or ``None`` before it came."""
         index = bisect_right(self.nanos, unix_nanos)
-        return self.ends[index] if index < len(self.ends) else None
+        return self.ends[index] if index < len(self.ends) else None  # guard: time-confirmed
 
     def published_before(self, unix_nanos: int) -> int | None:
         """When the last batch before a time was flushed; ``None`` where none is kept that was."""

@@ -117,7 +117,7 @@ def is_covered(field: bytes) -> bool:
 
 def covered_by(field: bytes, span: Span | None) -> int:
     """How many token ids a cover covers, if it is that of a span; raises ``BadInput`` where it is not."""
-    if span is None or len(field) != span.end - span.at:
+    if span is None or len(field) != span.end - span.at:  # guard: tokens-elsewhere
         raise BadInput("token ids are not where they seemed to be")
     return span.numbers
 
@@ -169,7 +169,7 @@ def _begin_together(starts: int, spans: Sequence[Span]) -> bool:
     for span in spans:
         size = span.end - span.begin
         own = starts & ((1 << size) - 1)
-        if not own & 1 or own.bit_count() != span.numbers:
+        if not own & 1 or own.bit_count() != span.numbers:  # guard: tokens-counted, tokens-kept-whole
             return False
         starts >>= size
     return True
@@ -198,11 +198,11 @@ def _starts(column: npt.NDArray[np.uint8]) -> int | None:
         doubts = marks & inside
         if not doubts:
             break
-        marks &= ~_covering(marks ^ doubts, wide, widest)
+        marks &= ~_covering(marks ^ doubts, wide, widest)  # guard: tokens-false
     else:
         return None
     # What begins a number is a marker, or a number below 128 itself.
-    if high & ~(inside | marks) or inside >> size:
+    if high & ~(inside | marks) or inside >> size:  # guard: tokens-marked, tokens-ended
         return None
     return inside ^ ((1 << size) - 1)
 

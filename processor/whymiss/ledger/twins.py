@@ -72,11 +72,12 @@ class Twins:
             chains = part.chains
             for row in _standing_as(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
                 twins.setdefault(int(chains.keys[row]), (chains, row))
-        twins.pop(mine.key, None)
+        twins.pop(mine.key, None)  # guard: equal-self
         if not twins:
             return []
         last = dict(islice(reversed(twins.items()), TWINS_MAX))
         resident = self._as_of(_column(last), position).are(Residency.RESIDENT)
+        # guard: equal-resident
         found = [self._block_of(*place) for place, held in zip(last.values(), resident.tolist(), strict=True) if held]
         return found[::-1]
 
@@ -88,7 +89,7 @@ class Twins:
     def content(self, keys: Sequence[int]) -> Content | None:
         """What the first blocks of a chain are, to find them again under other keys, on any stream of this process."""
         asked = self._history.version, tuple(keys)
-        if self._content is None or self._content[0] != asked:
+        if self._content is None or self._content[0] != asked:  # guard: content-version, content-keys
             self._content = asked, self._content_of(asked[1])
         return self._content[1]
 
@@ -127,7 +128,7 @@ class Twins:
                 continue
             of, named, pieces = content.order.take(at), chains.keys.take(rows), chains.piece_of(rows)
             kept = _alike(chains, (rows, pieces), content, of, with_extras=with_extras)
-            kept &= usable(chains, pieces, position) & (named != content.keys[of])
+            kept &= usable(chains, pieces, position) & (named != content.keys[of])  # guard: leading-self
             owners.append(of[kept])
             others.append(named[kept])
         if not others:
@@ -135,7 +136,7 @@ class Twins:
         keyed = np.concatenate(others)
         resident = self._as_of(keyed, position).are(Residency.RESIDENT)
         matched = np.zeros(content.depth.size, np.bool_)
-        matched[np.concatenate(owners)[resident]] = True
+        matched[np.concatenate(owners)[resident]] = True  # guard: leading-resident
         return leading(matched)
 
     def _is_whole(self, content: Content, position: int, *, with_extras: bool) -> bool:
@@ -152,18 +153,19 @@ class Twins:
             if not rows.size:
                 continue
             beside = np.arange(rows[-1], rows[-1] + count)
-            if beside[-1] >= len(chains) or chains.prefix is None:
+            if beside[-1] >= len(chains) or chains.prefix is None:  # guard: whole-end
                 return False
             pieces, keys = chains.piece_of(beside), chains.keys[beside]
             same = _alike(chains, (beside, pieces), content, np.arange(count), with_extras=with_extras)
-            same &= usable(chains, pieces, position) & (keys != content.keys)
+            same &= usable(chains, pieces, position) & (keys != content.keys)  # guard: whole-self
+            # guard: whole-same
             return bool((same & (chains.prefix[beside] == content.prefix)).all()) and self._are_held(keys, position)
         return False
 
     def _are_held(self, keys: Keys, position: int) -> bool:
         # A chain leaves from its end on, and one block is told quickly.
         last = self._as_of(keys[-1:], position).are(Residency.RESIDENT)
-        return bool(last.all()) and bool(self._as_of(keys, position).are(Residency.RESIDENT).all())
+        return bool(last.all()) and bool(self._as_of(keys, position).are(Residency.RESIDENT).all())  # guard: whole-held
 
 
 def _alike(
@@ -173,8 +175,8 @@ def _alike(
     rows, pieces = where
     alike: Flags = depths(chains, rows, pieces) == content.depth[of]
     if with_extras:
-        alike &= chains.pieces["extras"][pieces] == content.extras[of]
-        alike &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]
+        alike &= chains.pieces["extras"][pieces] == content.extras[of]  # guard: leading-extras
+        alike &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]  # guard: leading-described
     return alike
 
 

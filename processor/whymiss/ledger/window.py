@@ -58,7 +58,7 @@ class Window:
     def catch_up(self, record: StreamRecord) -> None:
         """Do a portion of upkeep between a stream's new segments, where many wait for it, or several that are over."""
         segments = record.history.segments
-        if len(segments) > CROWDED or (len(segments) > 1 and segments[1].due):
+        if len(segments) > CROWDED or (len(segments) > 1 and segments[1].due):  # guard: window-crowded
             self._go_on(record)
 
     def pass_time(self, records: Several[StreamRecord], now: float) -> None:
@@ -78,9 +78,9 @@ class Window:
         """Lay out what one stream noted long ago: many may have fallen silent at once, and each takes its time."""
         for record in records:
             since = record.pending_since
-            if since is not None and self._now - since >= self.span:
+            if since is not None and self._now - since >= self.span:  # guard: window-pending
                 record.settle(self._now)
-                return
+                return  # guard: window-silent
 
     def finish(self, record: StreamRecord) -> None:
         """Do all of a stream's upkeep that there is."""
@@ -92,7 +92,7 @@ class Window:
         if record.history.fresh:
             self._expire()
             for segment in record.history.fresh:
-                if segment.newest + self._seconds <= self._now:
+                if segment.newest + self._seconds <= self._now:  # guard: window-checkpoint
                     # It comes out of a checkpoint.
                     self._let_go(segment, record)
                 else:
@@ -104,7 +104,7 @@ class Window:
             self._let_go(segment, record)
 
     def _let_go(self, segment: Segment, record: StreamRecord) -> None:
-        segment.due = True
+        segment.due = True  # guard: window-due
         self._leaving[segment] = record
         self._idle.pop(record, None)
 
@@ -147,20 +147,20 @@ class Window:
         for segment in replaced:
             self._segments.pop(segment, None)
             self._leaving.pop(segment, None)
-        if work.expires:
+        if work.expires:  # guard: window-expired
             record.expired()
 
     def _shrink(self, records: Several[StreamRecord]) -> None:
         """Give up the oldest history while there is too much."""
         held = sum(record.history.nbytes for record in records)
         left = held - sum(segment.nbytes for segment in self._leaving)
-        while left > self._bytes_max * GENTLY_FROM and len(self._segments):
+        while left > self._bytes_max * GENTLY_FROM and len(self._segments):  # guard: window-gently
             segment = next(iter(self._segments))
             self._let_go(segment, self._segments.pop(segment))
             left -= segment.nbytes
-        while held > self._bytes_max:
+        while held > self._bytes_max:  # guard: window-bytes
             # Folding keeps what is still resident and takes its time: there is too much for that.
-            largest = max(records, key=lambda record: record.history.nbytes)
+            largest = max(records, key=lambda record: record.history.nbytes)  # guard: window-largest
             before = largest.history.nbytes
             self._drop(largest)
             if largest.history.nbytes >= before:
@@ -176,4 +176,4 @@ class Window:
             self._leaving.pop(segment, None)
             record.expired()
         else:
-            record.forget()
+            record.forget()  # guard: window-forget

@@ -66,7 +66,7 @@ class Judge:
         """Remember whose prefill ran when, and what else was seen. Call it for all spans before any is judged."""
         for span in spans:
             said = engine_says(span)
-            if said is None and lookup_says(span) is None:
+            if said is None and lookup_says(span) is None:  # guard: judge-note-lookup
                 self._companions.note(span, None)
                 continue
             worker = self._workers.resolve(Request(engine=span), self._ledger).worker
@@ -78,10 +78,10 @@ class Judge:
         """The verdict of a request; ``shed`` says that it was let go before its hold ended."""
         resolved = self._workers.resolve(request, self._ledger)
         verdict = self._decide(request, resolved)
-        if verdict.worker is None and resolved.worker is not None:
-            rank = resolved.streams[0].rank if len(resolved.streams) == 1 else None
+        if verdict.worker is None and resolved.worker is not None:  # guard: judge-worker
+            rank = resolved.streams[0].rank if len(resolved.streams) == 1 else None  # guard: judge-one-rank
             verdict = msgspec.structs.replace(verdict, worker=resolved.worker, rank=rank)
-        if shed and verdict.cause is Cause.UNKNOWN:
+        if shed and verdict.cause is Cause.UNKNOWN:  # guard: judge-shed, judge-shed-unknown, judge-not-shed
             verdict = msgspec.structs.replace(verdict, reason=Reason.PARTIAL_TRACE)
         return verdict
 
@@ -91,6 +91,7 @@ class Judge:
         if not readings.readings:
             bare = self._facts.bare(request, readings, worker)
             counted = request.lookup is not None or bool(request.gateways)
+            # guard: judge-counted, judge-uncounted, judge-streams, judge-zero
             if bare.cached_tokens is None and counted and not self._ledger.streams():
                 # Who counts gave no count: nothing shows that there was a miss at all.
                 bare = msgspec.structs.replace(bare, gap=Reason.NO_CACHED_TOKENS)
@@ -103,12 +104,13 @@ class Judge:
                 for one in readings.readings
             ]
         )
-        if not self._loads_unseen(request, resolved):
+        if not self._loads_unseen(request, resolved):  # guard: judge-loads
             return verdict
         if verdict.cause is Cause.UNKNOWN:
             # What was loaded is among what was counted as computed.
+            # guard: judge-loads-unknown
             return msgspec.structs.replace(verdict, cached_tokens=None, recomputed_tokens=None, block_index=None)
-        if verdict.cause in LOCAL_CAUSES:
+        if verdict.cause in LOCAL_CAUSES:  # guard: judge-loads-local, judge-loads-other
             unseen = Readings(grade=Grade.NONE, gap=Reason.NO_CACHED_TOKENS, block_size=readings.block_size)
             bare = self._facts.bare(request, unseen, worker)
             return decide(msgspec.structs.replace(bare, cached_tokens=None, first=None), self._policy)
@@ -117,12 +119,13 @@ class Judge:
     def _loads_unseen(self, request: Request, resolved: Resolved) -> bool:
         """Whether blocks of this request may have been loaded from elsewhere without anything saying so."""
         said = engine_says(request.engine)
+        # guard: loads-connector, loads-decode, loads-tiers
         loads = (
             resolved.worker in self._connectors
             or (said is not None and said.decode_only)
             or any(self._ledger.tiers(stream) for stream in resolved.streams)
         )
-        return loads and not _tells_loads(request)
+        return loads and not _tells_loads(request)  # guard: loads-told
 
 
 def _tells_loads(request: Request) -> bool:
@@ -131,8 +134,9 @@ def _tells_loads(request: Request) -> bool:
     A reported count includes what was loaded, and only chains that begin where it ends are read.
     """
     looked = lookup_says(request.lookup)
-    if looked is not None and looked.external_hit_tokens is not None:
+    if looked is not None and looked.external_hit_tokens is not None:  # guard: loads-looked
         return True
     offload = offload_of(request.offloads)
+    # guard: loads-nothing, loads-something
     nothing = offload is not None and (offload.status in {"none", "miss"} or offload.loaded_blocks == 0)
-    return nothing or reported_cached(request) is not None
+    return nothing or reported_cached(request) is not None  # guard: loads-reported
