@@ -1,9 +1,16 @@
-"""What a mutation is: one guard of the product taken out, and the tests that must notice."""
+"""What a mutation is: one guard of the product taken out, and the tests that must notice.
+
+To add a guard, write ``# guard: its-id`` behind the first line of its statement (above it where the line is full), and
+a row with the same id in the group of `of_*.py` whose tests watch it: id, why the guard is there, an operator.
+To move a guard, within a file or to another one, take its comment along: no list says where it is.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.mutations.operators import Operator
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "whymiss"
@@ -11,23 +18,14 @@ SOURCE = ROOT / "processor"
 
 
 class Mutation(NamedTuple):
-    """One guard less. ``old`` stands once in ``file`` (below the package), ``tests`` is a pytest selection."""
+    """One guard less: the operator is applied to the statement that the id marks; ``tests`` is a pytest selection."""
 
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
+    id: str
     why: str
-
-    def applied(self, text: str) -> str:
-        """The text without the guard. Raises ``ValueError`` where the guard is not there exactly once."""
-        count = text.count(self.old)
-        if count != 1:
-            raise ValueError(f"{self.name}: its text stands {count} times in {self.file}")
-        return text.replace(self.old, self.new)
+    operator: Operator
+    tests: str
 
 
-def guards(file: str, tests: str, *rows: tuple[str, str, str, str]) -> tuple[Mutation, ...]:
-    """Mutations of one file with one selection; a row is name, why the guard is there, old text and new text."""
-    return tuple(Mutation(name, file, old, new, tests, why) for name, why, old, new in rows)
+def guards(tests: str, *rows: tuple[str, str, Operator]) -> tuple[Mutation, ...]:
+    """Mutations with one selection of tests; a row is id, why the guard is there, and how it is taken out."""
+    return tuple(Mutation(name, why, operator, tests) for name, why, operator in rows)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.mutations.listed import MUTATIONS
+from tests.mutations.markers import place_of
 from tests.mutations.mutation import Mutation
 from tests.mutations.trial import EVERYTHING, Ended, Trials, collected
 from tests.mutations.unwatched import UNWATCHED
@@ -61,11 +62,11 @@ def _read(ended: Ended) -> tuple[str, str]:
 def main(arguments: Sequence[str]) -> int:
     """Run and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", metavar="NAME", help="a pattern in their file:name")
+    parser.add_argument("--only", default="", metavar="ID", help="a pattern in their file:id")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs at a time")
     parser.add_argument("--tests", default="", metavar="SELECTION", help="other tests than those of the list")
     options = parser.parse_args(arguments)
-    chosen = [one for one in MUTATIONS if re.search(options.only, f"{one.file}:{one.name}")]
+    chosen = [one for one in MUTATIONS if re.search(options.only, f"{place_of(one).file}:{one.id}")]
     if options.tests:
         chosen = [one._replace(tests=options.tests) for one in chosen]
     if not chosen:
@@ -95,7 +96,7 @@ def _judge(trials: Trials, chosen: Sequence[Mutation], jobs: int) -> int:
     found: list[Outcome] = []
     for outcome in outcomes(trials, chosen, jobs):
         found.append(outcome)
-        number, name = f"{len(found):>3}/{len(chosen)}", outcome.mutation.name
+        number, name = f"{len(found):>3}/{len(chosen)}", outcome.mutation.id
         print(f"{number} {outcome.verdict:<8} {outcome.seconds:5.1f} s  {name:<28} {outcome.detail}", flush=True)
     return report(found, time.monotonic() - began)
 
@@ -103,15 +104,15 @@ def _judge(trials: Trials, chosen: Sequence[Mutation], jobs: int) -> int:
 def report(found: Sequence[Outcome], seconds: float) -> int:
     """A line a file, and what is left to do."""
     print(f"\n{'file':<36}{'guards':>8}{'killed':>8}{'left':>6}")
-    for file in _unique(outcome.mutation.file for outcome in found):
-        verdicts = [outcome.verdict for outcome in found if outcome.mutation.file == file]
+    for file in _unique(place_of(outcome.mutation).file for outcome in found):
+        verdicts = [outcome.verdict for outcome in found if place_of(outcome.mutation).file == file]
         killed = verdicts.count("killed")
         print(f"{file:<36}{len(verdicts):>8}{killed:>8}{len(verdicts) - killed:>6}")
     left = [outcome for outcome in found if outcome.verdict != "killed"]
     for outcome in left:
-        print(f"{outcome.verdict}: {outcome.mutation.name} ({outcome.mutation.why}): {outcome.detail}")
-    known = {outcome.mutation.name for outcome in left if outcome.verdict == "survived"} & UNWATCHED
-    watched = sorted(outcome.mutation.name for outcome in found if outcome.verdict == "killed" and _is_known(outcome))
+        print(f"{outcome.verdict}: {outcome.mutation.id} ({outcome.mutation.why}): {outcome.detail}")
+    known = {outcome.mutation.id for outcome in left if outcome.verdict == "survived"} & UNWATCHED
+    watched = sorted(outcome.mutation.id for outcome in found if outcome.verdict == "killed" and _is_known(outcome))
     for name in watched:
         print(f"watched by now, take it off the list of unwatched ones: {name}")
     print(f"{len(found) - len(left)} of {len(found)} guards are watched by a test; {seconds:.0f} s")
@@ -120,7 +121,7 @@ def report(found: Sequence[Outcome], seconds: float) -> int:
 
 
 def _is_known(outcome: Outcome) -> bool:
-    return outcome.mutation.name in UNWATCHED
+    return outcome.mutation.id in UNWATCHED
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -5,13 +5,14 @@ References to a function stay what they are, so neither the package nor its test
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 
 
-def swap(module: ModuleType, source: str, mutated: str) -> int:
+def swap(module: ModuleType, source: str, mutated: str | ast.Module) -> int:
     """Give the functions of a module the code of a mutated source; returns how many are others now.
 
     Raises ``ValueError`` where the mutation is not inside a function, because then it would have no effect.

@@ -15,13 +15,15 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
+from tests.mutations.markers import mutated, place_of, text_of
 from tests.mutations.mutation import PACKAGE, ROOT, SOURCE, Mutation
+from tests.mutations.operators import drop
 from tests.mutations.swapped import swap
 
 SECONDS_MAX = 900
 """A trial that takes longer is no answer: a guard less must make a test fail, not hang."""
 
-EVERYTHING = Mutation("", "", "", "", "", "no guard is missing")
+EVERYTHING = Mutation("", "no guard is missing", drop(), "")
 """The trial of all tests against the package as it is: tests that fail anyway notice nothing."""
 
 # What fails need not be made small, and one run is like the next.
@@ -103,13 +105,13 @@ class Trials:
 
 
 def _mutate(mutation: Mutation) -> None:
-    path = SOURCE / PACKAGE / mutation.file
-    parts = [PACKAGE, *Path(mutation.file).with_suffix("").parts]
+    place = place_of(mutation)
+    parts = [PACKAGE, *Path(place.file).with_suffix("").parts]
     module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
-    if Path(str(module.__file__)).resolve() != path.resolve():
+    if Path(str(module.__file__)).resolve() != (SOURCE / PACKAGE / place.file).resolve():
         raise ValueError(f"{module.__name__} was imported from elsewhere: {module.__file__}")
-    source = path.read_text(encoding="utf-8")
-    if not swap(module, source, mutation.applied(source)):
+    source = text_of(place.file)
+    if not swap(module, source, mutated(source, place.line, mutation)):
         raise ValueError("the mutation changes no function of the module")
 
 

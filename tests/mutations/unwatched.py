@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 UNWATCHED: frozenset[str] = frozenset()
-"""Names of mutations. Add none: write the test, or take out a guard that can be shown to decide nothing."""
+"""Ids of mutations. Add none: write the test, or take out a guard that can be shown to decide nothing."""
