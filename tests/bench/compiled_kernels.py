@@ -28,7 +28,7 @@ SOURCE = r"""
 #include <Python.h>
 #include <stdint.h>
 
-/* MessagePack's unsigned integers of up to 32 bits; 0 where something else stands there. */
+/* MessagePack's unsigned integers of up to 32 bits; 0 where there is something else. */
 static const uint8_t *number(const uint8_t *at, const uint8_t *end, uint64_t *value)
 {
     uint8_t first = *at;

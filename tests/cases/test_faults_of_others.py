@@ -227,7 +227,7 @@ def test_p16_a_sum_says_what_share_it_covers() -> None:
     priced = Verdict(cause=Cause.EVICTED, owner=Owner.PLATFORM, prompt_tokens=200, cached_tokens=0, lost_tokens=192)
     partial = Verdict(cause=Cause.EVICTED, owner=Owner.PLATFORM)
     sums = observed(priced, partial)
-    # Two misses of which one has a price: the sum of tokens stands beside the count of lookups.
+    # Two misses of which one has a price: the sum of tokens is shown beside the count of lookups.
     assert sums["prefix_cache.lost_tokens evicted"] == 192
     assert sums["prefix_cache.misses evicted"] == 2
     assert sums["prefix_cache.queried_tokens"] == 200
