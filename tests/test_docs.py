@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_architecture import MAY_IMPORT
 from whymiss.attribution import TABLE
 from whymiss.errors import BadInput
 from whymiss.measures import INSTRUMENTS
@@ -89,6 +90,15 @@ def test_a_dead_link_and_a_lost_file_would_be_noticed(tmp_path: Path) -> None:
     )
     assert list(dead_links(page)) == ["#gone", "lost.md"]
     assert list(lost_files(page)) == ["tests/lost.py", "lost_too.py", "ledger/lost.py"]
+
+
+def test_the_map_of_the_design_is_the_one_that_the_architecture_test_holds() -> None:
+    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"(?m)^\| `(\w+)(?:/|\.py)` \| .* \| ([^|]+) \|$", text))
+    written = {part: set() if may == "nothing" else set(may.split(", ")) for part, may in rows.items()}
+    everything = {"pipeline": {"all of these"}, "edge": {"all"}, "tools": {"all"}}
+    pure = {part: may for part, may in MAY_IMPORT.items() if part not in {"pipeline", "__init__"}}
+    assert written == pure | everything
 
 
 def test_the_readme_is_short_and_points_to_the_rest() -> None:
