@@ -51,7 +51,17 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
 }
 """The folders and single files of a part, and which of their neighbours each may import."""
+ROOMS["edge"]["wiring"] = set(ROOMS["edge"])
 ROOMS["edge"]["service"] = set(ROOMS["edge"])
+
+SET_FROM_OUTSIDE: dict[tuple[str, str], str] = {
+    (
+        "edge/receivers/otlp_http.py",
+        "request.writer.output_size",
+    ): "aiohttp takes a 100 Continue for the answer's beginning",
+    ("edge/telemetry/logs.py", "record.seen"): "a filter tells a formatter something by the record, as logging says",
+}
+"""Attributes in ``edge`` that are set on an object made elsewhere, and why no other way is there."""
 
 IMPURE = {"edge", "probes", "tools", "__main__"}
 
@@ -159,6 +169,31 @@ def names(path: Path) -> Iterator[str]:
             yield node.name
 
 
+def set_from_outside(tree: ast.AST) -> Iterator[str]:
+    """Yield each assignment to an attribute of an object that is neither ``self`` or ``cls`` nor made by the same function."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        own = {"self", "cls"} | made_by(function)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                if not (isinstance(node.value, ast.Name) and node.value.id in own):
+                    yield ast.unparse(node)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setattr":
+                yield ast.unparse(node)
+
+
+def made_by(function: ast.AST) -> set[str]:
+    """The local names that a call gives a value, unless it asks an object of ``self`` for one that is there."""
+    return {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name) and not ast.unparse(node.value.func).startswith("self.")
+    }
+
+
 def words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]*", name)}
 
@@ -235,6 +270,35 @@ def test_only_redaction_makes_what_the_exporter_takes(path: Path) -> None:
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
             assert called != "Redacted" or part(path) == "redaction"
+
+
+@each([path for path in WRITTEN if part(path) == "edge"])
+def test_no_attribute_is_set_from_outside(path: Path) -> None:
+    found = {(path.relative_to(PACKAGE).as_posix(), target) for target in set_from_outside(tree_of(path))}
+    assert found <= set(SET_FROM_OUTSIDE), "what an object needs it is given when it is made"
+
+
+def test_every_exception_is_needed() -> None:
+    found = {(file, target) for file, _ in SET_FROM_OUTSIDE for target in set_from_outside(tree_of(PACKAGE / file))}
+    assert found == set(SET_FROM_OUTSIDE)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("self.port = 1", []),
+        ("made = Part()\n    made.port = 1", []),
+        ("context = ssl.create()\n    context.port = 1", []),
+        ("part.port = 1", ["part.port"]),
+        ("part.port += 1", ["part.port"]),
+        ("self.part.port = 1", ["self.part.port"]),
+        ("part = self.parts.get(1)\n    part.port, x = 1, 2", ["part.port"]),
+        ("for part in parts:\n        part.port: int = 1", ["part.port"]),
+        ("setattr(part, 'port', 1)", ["setattr(part, 'port', 1)"]),
+    ],
+)
+def test_what_is_set_from_outside_is_found(body: str, found: list[str]) -> None:
+    assert list(set_from_outside(ast.parse(f"def f(self, part, parts):\n    {body}"))) == found
 
 
 @pytest.mark.parametrize(

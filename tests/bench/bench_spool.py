@@ -23,7 +23,7 @@ from tests.edge.sink import Sink
 from tests.edge.traffic import traces
 from whymiss.config import SpoolConfig, parse
 from whymiss.edge.pace import Pace
-from whymiss.edge.service import Service
+from whymiss.edge.service import serving
 from whymiss.edge.spool.spool import Spool
 from whymiss.redaction import Signal
 
@@ -91,7 +91,7 @@ spool: {{directory: {directory if spool != "off" else "null"}, fsync: {spool if 
                 ) as answer:
                     assert answer.status in {200, 503}
 
-        async with Service(parse(text, {})) as service, aiohttp.ClientSession() as client:
+        async with serving(parse(text, {})) as service, aiohttp.ClientSession() as client:
             begin, used = time.perf_counter(), time.process_time()
             await asyncio.gather(*(send(client, service.http_port) for _ in range(SENDERS)))
             spent, used = time.perf_counter() - begin, time.process_time() - used

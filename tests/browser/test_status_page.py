@@ -11,7 +11,7 @@ import pytest
 from tests.browser.chromium import Chromium, Theme
 from tests.edge.status.scene import HOSTILE, busy_service, patient
 from whymiss.config import parse
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 
 pytestmark = pytest.mark.server("chromium")
 
@@ -146,7 +146,7 @@ receivers: {grpc: {endpoint: null}, http: {endpoint: "127.0.0.1:0"}}
 telemetry: {metrics_endpoint: null}
 health: {endpoint: "127.0.0.1:0"}
 """
-    async with Chromium() as browser, Service(parse(text, {})) as service:
+    async with Chromium() as browser, serving(parse(text, {})) as service:
         for width in WIDTHS:
             await browser.open(address(service), width=width)
             keep(f"empty-{width}-light", await browser.picture())

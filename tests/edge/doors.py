@@ -17,6 +17,7 @@ from whymiss.config import ExporterConfig, GrpcReceiverConfig, HttpReceiverConfi
 from whymiss.edge.exporters.delivery import Delivered
 from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.exporters.fan_out import FanOut
+from whymiss.edge.exporters.owed import Owed
 from whymiss.edge.pace import Pace
 from whymiss.edge.receivers.intake import Intake
 from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
@@ -60,8 +61,9 @@ class Room:
 def room(core: PassingCore | None = None, *, queue_requests_max: int = 1000) -> Room:
     core = core or PassingCore()
     settings = ExporterConfig(endpoint="next:4317", insecure=True, queue_requests_max=queue_requests_max)
-    exporter = Exporter("next", settings, Shelf(), core.measures)
-    return Room(core, exporter, Intake(core, FanOut([exporter]), Pace().now, lambda: None))
+    owed = Owed()
+    exporter = Exporter("next", settings, Shelf(), core.measures, ended=owed.ended)
+    return Room(core, exporter, Intake(core, FanOut([exporter], owed), Pace().now, lambda: None))
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from whymiss.config import Config, parse
 from whymiss.edge.otlp_names import METHODS
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.redaction import Signal
 from whymiss.wire.fields import SpanFields, read_span
 from whymiss.wire.split import split
@@ -131,5 +131,5 @@ join: {{hold_seconds: 0.2, linger_seconds: 0.1}}
 @asynccontextmanager
 async def running(sink: GrpcSink, *, more: str = "", exporter: str = "") -> AsyncIterator[Service]:
     """A service in front of a sink."""
-    async with sink, Service(config_for(sink.port, more=more, exporter=exporter)) as service:
+    async with sink, serving(config_for(sink.port, more=more, exporter=exporter)) as service:
         yield service

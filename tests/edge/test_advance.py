@@ -12,6 +12,7 @@ from tests.edge.paces import HeldPace
 from tests.edge.traffic import traces
 from whymiss.edge.advance import STEP_SECONDS, Advance
 from whymiss.edge.exporters.fan_out import FanOut
+from whymiss.edge.exporters.owed import Owed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,7 +40,7 @@ class Turning:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Advance]:
-        advance = Advance(self.core, FanOut([room(self.core).exporter]), self.pace)
+        advance = Advance(self.core, FanOut([room(self.core).exporter], Owed()), self.pace)
         task = asyncio.create_task(advance.run())
         try:
             yield advance

@@ -8,7 +8,7 @@ from tests.edge.loops import looped
 from tests.edge.sink import Sink
 from tests.edge.test_service import config
 from whymiss.edge.chores import Chores
-from whymiss.edge.service import Service
+from whymiss.edge.service import serving
 
 
 class Unmeasurable(PassingCore):
@@ -43,7 +43,7 @@ async def test_a_task_that_fails_is_counted_once_and_one_that_is_cancelled_is_no
 @looped
 async def test_the_service_tells_of_a_task_that_it_has_lost() -> None:
     core = Unmeasurable()
-    async with Sink() as sink, Service(config(sink), core):
+    async with Sink() as sink, serving(config(sink), core):
         while not counted(core.measures, "whymiss.stage.failures"):  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert counted(core.measures, "whymiss.stage.failures", stage="memory", error_type="ValueError") == 1

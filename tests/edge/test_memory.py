@@ -26,10 +26,11 @@ from tests.edge.traffic import numbers, redacted, span, traces
 from whymiss.config import Config, ExporterConfig, RetryConfig, parse
 from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused, Reply
 from whymiss.edge.exporters.exporter import Exporter
-from whymiss.edge.exporters.fan_out import ITEM_BYTES, FanOut
+from whymiss.edge.exporters.fan_out import FanOut
+from whymiss.edge.exporters.owed import ITEM_BYTES, Owed
 from whymiss.edge.memory import STEP_BYTES, Limits, Memory, Residence, container_bytes, limits_of
 from whymiss.edge.receivers.intake import Intake
-from whymiss.edge.service import Service
+from whymiss.edge.service import serving
 from whymiss.errors import Overloaded
 from whymiss.pipeline import Pipeline
 from whymiss.redaction import Signal
@@ -88,15 +89,15 @@ class Held:
         self.hops = [Fitful(script) for script in scripts or (deque(),)]
         retry = RetryConfig(initial_seconds=1, max_seconds=2, max_elapsed_seconds=5)
         config = ExporterConfig(endpoint="next:4317", insecure=True, retry=retry)
+        owed = Owed()
         self.exporters = [
-            Exporter(f"next{number}", config, hop, self.core.measures, self.pace)
+            Exporter(f"next{number}", config, hop, self.core.measures, self.pace, ended=owed.ended)
             for number, hop in enumerate(self.hops)
         ]
-        self.fan_out = FanOut(self.exporters)
+        self.fan_out = FanOut(self.exporters, owed)
         self.residence = Fixed(size, trimmed or None)
         self.memory = Memory(limits, self.core, self.fan_out, self.pace, self.residence)
-        self.intake = Intake(self.core, self.fan_out, self.pace.now, lambda: None)
-        self.intake.memory = self.memory
+        self.intake = Intake(self.core, self.fan_out, self.pace.now, lambda: None, memory=self.memory)
 
     async def accept(self, body: bytes) -> None:
         await self.intake.accept("http", Signal.TRACES, body)
@@ -421,7 +422,7 @@ async def held_by(port: int) -> dict[str, int]:
 def test_a_dead_next_hop_costs_bounded_memory_then_refusals_and_then_nothing(more: str, tmp_path: Path) -> None:
     @looped
     async def scenario() -> None:
-        async with Sink() as sink, Service(flooded(sink, more and more % tmp_path)) as service:
+        async with Sink() as sink, serving(flooded(sink, more and more % tmp_path)) as service:
             await sink.vanish()
             taken: list[int] = []
             most, refusals = 0, 0

@@ -18,7 +18,7 @@ from tests.ledger.batches import payload, stored
 from tests.pipeline.test_templates import GOOD, KEYED, reference
 from whymiss.config import Config, parse
 from whymiss.edge.references import load
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.errors import BadInput, ConfigError
 from whymiss.reference import Reference
 
@@ -69,11 +69,13 @@ def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
         load(config(Path("/dev/zero")))
 
 
-def test_a_service_does_not_start_with_a_broken_one(tmp_path: Path) -> None:
+@looped
+async def test_a_service_does_not_start_with_a_broken_one(tmp_path: Path) -> None:
     path = tmp_path / "broken"
     path.write_text("{")
     with pytest.raises(BadInput, match="broken"):
-        Service(config(path))
+        async with serving(config(path)):
+            pass
 
 
 async def hears(publisher: Publisher, tokens: list[int]) -> None:
@@ -118,10 +120,10 @@ ledger: {{checkpoint_path: '{tmp_path / "ledger"}'}}
 """
     async with Publisher() as publisher, GrpcSink() as sink:
         source = f"kv_events: {{sources: [{{endpoint: '{publisher.endpoint}', worker: w}}]}}"
-        async with Service(config_for(sink.port, more=more + source)) as service:
+        async with serving(config_for(sink.port, more=more + source)) as service:
             await publisher.subscribed()
             await hears(publisher, text(64, "something else"))
             await hears(publisher, GOOD)
             await until(lambda: learned(service) == len(GOOD) // 16)
-        async with Service(config_for(sink.port, more=more)) as service:
+        async with serving(config_for(sink.port, more=more)) as service:
             assert learned(service) == len(GOOD) // 16

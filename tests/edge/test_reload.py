@@ -29,8 +29,8 @@ from tests.edge.sinks import GrpcSink, config_for
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config, parse
 from whymiss.edge.config_file import read
-from whymiss.edge.reload import differences
-from whymiss.edge.service import Service
+from whymiss.edge.reload import ReloadRequests, differences
+from whymiss.edge.service import Service, serving
 from whymiss.edge.telemetry import logs
 from whymiss.errors import ConfigError
 
@@ -73,7 +73,7 @@ class Operator:
 @asynccontextmanager
 async def operated(sink: GrpcSink, more: str) -> AsyncIterator[tuple[Service, Operator]]:
     operator = Operator(sink.port, more)
-    async with sink, Service(operator.read(), read=operator.read) as service:
+    async with sink, serving(operator.read(), requests=ReloadRequests(operator.read)) as service:
         operator.service = service
         yield service, operator
 
@@ -234,7 +234,7 @@ def test_a_file_of_the_configuration_that_is_gone_is_told() -> None:
 
 @looped
 async def test_without_a_file_there_is_nothing_to_read_again() -> None:
-    async with GrpcSink() as sink, Service(config_for(sink.port)) as service:
+    async with GrpcSink() as sink, serving(config_for(sink.port)) as service:
         service.reload()
         assert counted(service.measures, "whymiss.config.reloads") == 0
         assert pipeline_of(service).ledger.streams() == []

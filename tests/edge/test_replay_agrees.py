@@ -14,7 +14,7 @@ from tests.edge.sinks import GrpcSink
 from tests.recordings.plays import folder
 from whymiss.config import parse
 from whymiss.edge.otlp_names import METHODS
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.ledger.frames import Frame, parse_frames
 from whymiss.pipeline import Pipeline
 from whymiss.redaction import Signal
@@ -44,7 +44,7 @@ def spans_of(*bodies: bytes) -> dict[tuple[bytes, bytes], bytes]:
 
 def heard(service: Service) -> list[int]:
     """The number of the last batch of each stream."""
-    core = service._core
+    core = service.core
     assert isinstance(core, Pipeline)
     return [known.last for _, known in core.ledger.numbered()]
 
@@ -58,7 +58,7 @@ exporters: {{sink: {{endpoint: "127.0.0.1:{sink.port}", insecure: true}}}}
 telemetry: {{metrics_endpoint: "127.0.0.1:0"}}
 health: {{endpoint: "127.0.0.1:0"}}
 """
-        async with Service(parse(around + judging(publisher.endpoint), {})) as service:
+        async with serving(parse(around + judging(publisher.endpoint), {})) as service:
             last = parse_frames(recording.kv_events[-1].frames)
             assert isinstance(last, Frame), "a recording ends with a batch"
             await publisher.subscribed()

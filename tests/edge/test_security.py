@@ -17,7 +17,7 @@ from tests.edge.sinks import GrpcSink
 from whymiss.config import ClientTlsConfig, Config, Secret, ServerTlsConfig, parse
 from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.security import Doorkeeper, client_context, server_context
-from whymiss.edge.service import Service
+from whymiss.edge.service import serving
 from whymiss.errors import ConfigError
 from whymiss.redaction import Signal
 
@@ -97,7 +97,7 @@ async def over_http(port: int | None, headers: Mapping[str, str], context: ssl.S
 def test_only_a_known_token_enters_and_two_may_overlap() -> None:
     async def scene() -> None:
         more = f", bearer_tokens: [{TOKEN}, another-token-of-length]"
-        async with GrpcSink() as sink, Service(config(sink.port, more=more)) as service:
+        async with GrpcSink() as sink, serving(config(sink.port, more=more)) as service:
             for token, code, status in (
                 (TOKEN, "OK", 200),
                 ("another-token-of-length", "OK", 200),
@@ -122,7 +122,7 @@ def test_only_a_known_token_enters_and_two_may_overlap() -> None:
 
 def test_tls_serves_who_trusts_us_and_refuses_plain_text(files: Files) -> None:
     async def scene() -> None:
-        async with GrpcSink() as sink, Service(config(sink.port, tls=tls_of(files))) as service:
+        async with GrpcSink() as sink, serving(config(sink.port, tls=tls_of(files))) as service:
             trusted = ssl.create_default_context(cafile=str(files.ca))
             stranger = ssl.create_default_context(cadata=trustme.CA().cert_pem.bytes().decode())
             assert await over_http(service.http_port, {}, trusted) == 200
@@ -139,7 +139,7 @@ def test_tls_serves_who_trusts_us_and_refuses_plain_text(files: Files) -> None:
 
 def test_mutual_tls_asks_for_a_certificate_of_our_authority(files: Files) -> None:
     async def scene() -> None:
-        async with GrpcSink() as sink, Service(config(sink.port, tls=tls_of(files, mutual=True))) as service:
+        async with GrpcSink() as sink, serving(config(sink.port, tls=tls_of(files, mutual=True))) as service:
             cert, key = files.client
             known = ssl.create_default_context(cafile=str(files.ca))
             known.load_cert_chain(cert, key)
@@ -157,7 +157,7 @@ def test_mutual_tls_asks_for_a_certificate_of_our_authority(files: Files) -> Non
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 def test_an_exporter_reaches_a_next_hop_with_its_own_authority(files: Files, protocol: str) -> None:
     async def scene() -> None:
-        async with GrpcSink() as sink, Service(config(sink.port, tls=tls_of(files, mutual=True))) as inner:
+        async with GrpcSink() as sink, serving(config(sink.port, tls=tls_of(files, mutual=True))) as inner:
             cert, key = files.client
             tls = f'tls: {{ca_file: "{files.ca}", cert_file: "{cert}", key_file: "{key}"}}'
             endpoint = f"127.0.0.1:{inner.grpc_port}" if protocol == "grpc" else f"https://127.0.0.1:{inner.http_port}"
@@ -167,7 +167,7 @@ exporters: {{inner: {{protocol: {protocol}, endpoint: "{endpoint}", {tls}}}}}
 telemetry: {{metrics_endpoint: null}}
 health: {{endpoint: null}}
 """
-            async with Service(parse(text, {})) as outer:
+            async with serving(parse(text, {})) as outer:
                 assert await over_grpc(outer.grpc_port, {}, None) == "OK"
                 assert [span.name for span in await sink.wait_for_spans(1)] == ["db.query"]
 

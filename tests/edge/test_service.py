@@ -20,12 +20,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from tests.edge.cores import PassingCore
 from tests.edge.doors import call, post
+from tests.edge.hosted import free_port
 from tests.edge.loops import looped
 from tests.edge.publisher import Publisher
 from tests.edge.sink import GrpcFault, Sink
 from tests.edge.traffic import BODIES, numbers, traces
 from whymiss.config import Config, parse
-from whymiss.edge.service import Service, spare_collections
+from whymiss.edge.service import Service, serving, spare_collections
 
 if TYPE_CHECKING:
     from whymiss.redaction import Redacted
@@ -53,7 +54,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
 @looped
 async def test_every_signal_comes_out_as_it_went_in() -> None:
     async with Sink() as sink:
-        async with Service(config(sink)) as service:
+        async with serving(config(sink)) as service:
             for signal_, body in BODIES.items():
                 await call(service.grpc_port, signal_, body)
                 await post(service.http_port, f"/v1/{signal_}", body)
@@ -79,7 +80,7 @@ async def test_the_spans_of_a_real_sdk_come_out(transport: str) -> None:
         provider.shutdown()
 
     async with Sink() as sink:
-        async with Service(config(sink)) as service:
+        async with serving(config(sink)) as service:
             await asyncio.to_thread(send, service)
         assert sorted(span.name for span in sink.spans()) == sorted(f"work {number}" for number in range(700))
 
@@ -90,7 +91,7 @@ async def test_every_destination_gets_everything() -> None:
         settings = config(
             one, exporter=f"}}\n  two: {{protocol: http/protobuf, endpoint: 'http://127.0.0.1:{two.http_port}'"
         )
-        async with Service(settings) as service:
+        async with serving(settings) as service:
             await call(service.grpc_port, "traces", traces(1, 2, 3))
         assert numbers(one.taken[0].body) == numbers(two.taken[0].body) == [1, 2, 3]
 
@@ -99,7 +100,7 @@ async def test_every_destination_gets_everything() -> None:
 async def test_the_shutdown_sends_all_that_was_held_and_queued() -> None:
     core = PassingCore(hold_seconds=600)
     async with Sink() as sink:
-        async with Service(config(sink), core) as service:
+        async with serving(config(sink), core) as service:
             for number in range(50):
                 await post(service.http_port, "/v1/traces", traces(number))
             assert sink.attempts == []
@@ -111,7 +112,7 @@ async def test_the_shutdown_sends_all_that_was_held_and_queued() -> None:
 async def test_nothing_accepted_is_lost_where_the_next_hop_fails_at_times() -> None:
     async with Sink() as sink:
         sink.grpc_script.extend([GrpcFault(grpc.StatusCode.UNAVAILABLE)] * 7)
-        async with Service(config(sink)) as service:
+        async with serving(config(sink)) as service:
             await asyncio.gather(*(call(service.grpc_port, "traces", traces(number)) for number in range(40)))
         assert sorted(numbers(*(one.body for one in sink.taken))) == list(range(40))
 
@@ -120,7 +121,7 @@ async def test_nothing_accepted_is_lost_where_the_next_hop_fails_at_times() -> N
 async def test_refusals_by_the_next_hop_do_not_wear_the_exporter_out() -> None:
     async with Sink() as sink:
         sink.grpc_script.extend([GrpcFault(grpc.StatusCode.PERMISSION_DENIED)] * 15)
-        async with Service(config(sink)) as service:
+        async with serving(config(sink)) as service:
             for number in range(16):
                 await call(service.grpc_port, "traces", traces(number))
                 await sink.until_attempts(number + 1)
@@ -133,7 +134,7 @@ async def test_a_dead_next_hop_does_not_hold_the_shutdown_beyond_its_deadline() 
     async with Sink() as sink:
         sink.gate.clear()
         loop = asyncio.get_running_loop()
-        async with Service(config(sink, deadline=0.3)) as service:
+        async with serving(config(sink, deadline=0.3)) as service:
             await call(service.grpc_port, "traces", traces(1))
             began = loop.time()
         assert loop.time() - began < 3
@@ -142,7 +143,7 @@ async def test_a_dead_next_hop_does_not_hold_the_shutdown_beyond_its_deadline() 
 
 @looped
 async def test_what_is_held_leaves_when_it_is_due() -> None:
-    async with Sink() as sink, Service(config(sink), PassingCore(hold_seconds=0.05)) as service:
+    async with Sink() as sink, serving(config(sink), PassingCore(hold_seconds=0.05)) as service:
         await call(service.grpc_port, "traces", traces(1))
         await sink.until_spans(1)
 
@@ -151,7 +152,7 @@ async def test_what_is_held_leaves_when_it_is_due() -> None:
 async def test_a_full_queue_refuses_on_both_doors_until_there_is_room() -> None:
     async with Sink() as sink:
         sink.gate.clear()
-        async with Service(config(sink, exporter=", queue_requests_max: 1")) as service:
+        async with serving(config(sink, exporter=", queue_requests_max: 1")) as service:
             await call(service.grpc_port, "traces", traces(1))
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(service.grpc_port, "traces", traces(2))
@@ -176,7 +177,7 @@ class BrokenCore(PassingCore):
 async def test_a_stage_that_raises_while_draining_does_not_stop_the_stopping() -> None:
     async with Sink() as sink:
         sink.gate.clear()
-        async with Service(config(sink), BrokenCore()) as service:
+        async with serving(config(sink), BrokenCore()) as service:
             await call(service.grpc_port, "traces", traces(1))
             sink.gate.set()
         assert numbers(sink.taken[0].body) == [1]
@@ -188,18 +189,21 @@ async def test_a_stage_that_raises_while_draining_does_not_stop_the_stopping() -
 async def test_an_address_in_use_undoes_what_had_started() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with Sink() as sink:
-            text = f'receivers: {{http: {{endpoint: "127.0.0.1:{taken.getsockname()[1]}"}}, grpc: {{endpoint: "127.0.0.1:0"}}}}'
-            settings = parse(
-                text + '\ntelemetry: {metrics_endpoint: "127.0.0.1:0"}\nhealth: {endpoint: "127.0.0.1:0"}', {}
-            )
-            service = Service(settings)
-            with pytest.raises(OSError):  # noqa: PT011 - the operating system's own words
-                async with service:
+            grpc_port, metrics_port, health_port = free_port(), free_port(), free_port()
+            text = f"""
+receivers:
+  grpc: {{endpoint: "127.0.0.1:{grpc_port}"}}
+  http: {{endpoint: "127.0.0.1:{taken.getsockname()[1]}"}}
+exporters: {{sink: {{endpoint: "127.0.0.1:{sink.grpc_port}", insecure: true}}}}
+telemetry: {{metrics_endpoint: "127.0.0.1:{metrics_port}"}}
+health: {{endpoint: "127.0.0.1:{health_port}"}}
+"""
+            with pytest.raises(OSError, match="Address already in use"):
+                async with serving(parse(text, {})):
                     pass
-            for port in (service.grpc_port, service.metrics_port, service.health_port):
-                with pytest.raises(OSError):  # noqa: PT011
+            for port in (grpc_port, metrics_port, health_port):
+                with pytest.raises(OSError):  # noqa: PT011 - the operating system's own words
                     await asyncio.open_connection("127.0.0.1", port)
-            del sink
 
 
 def test_what_was_made_to_start_is_collected_no_more() -> None:
@@ -214,7 +218,7 @@ def test_what_was_made_to_start_is_collected_no_more() -> None:
 async def test_probes_and_metrics_tell_how_it_is() -> None:
     async with Sink() as sink, Publisher() as publisher:
         more = f'kv_events: {{sources: [{{endpoint: "{publisher.endpoint}", worker: w}}]}}'
-        async with Service(config(sink, more=more)) as service:
+        async with serving(config(sink, more=more)) as service:
             assert (await get(service.health_port, "/readyz"))[0] == 200
             await publisher.subscribed()
             await call(service.grpc_port, "traces", traces(1, 2))

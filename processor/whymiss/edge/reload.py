@@ -25,37 +25,66 @@ LIVE: Final = ("kv_events.sources", "kv_events.discovery", "redaction", "referen
 """Keys, and sections of keys, that a running service can change."""
 
 _log = Log("reload")
+_service_log = Log("service")  # the log of who asks
 
 
-class Reload:
-    """Reads the configuration again when it is asked to; ``run`` it as a task.
+class ReloadRequests:
+    """Requests to read the configuration again, which may come before there is a service to reload.
 
-    ``config`` is the one that was begun with; ``read`` raises ``ConfigError`` for one that cannot be used.
+    ``read`` reads it again, and raises ``ConfigError`` for one that cannot be used; it is ``None`` without a file.
     """
 
-    def __init__(self, config: Config, read: Callable[[], Config]) -> None:
-        self._config = config
-        self._read = read
+    def __init__(self, read: Callable[[], Config] | None) -> None:
+        self.read = read
         self._asked = asyncio.Event()
-        self.taken: Callable[[Config], None] | None = None
-        """Who is told what is in force once that has changed."""
 
     def ask(self) -> None:
         """Have the configuration read again soon; several requests may be met by one reading."""
-        self._asked.set()
+        if self.read is None:
+            _service_log.warning("there is no configuration file to read again")
+        else:
+            self._asked.set()
 
-    async def run(self, pipeline: Pipeline, discovery: Discovery) -> None:
+    async def next(self) -> None:
+        """Wait for a request; those that come from now on are another one."""
+        await self._asked.wait()
+        self._asked.clear()
+
+
+class Reload:
+    """Meets requests to read the configuration again; ``run`` it as a task.
+
+    ``config`` is the one that was begun with; ``taken`` is told what is in force once that has changed.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a new configuration changes
+        self,
+        config: Config,
+        requests: ReloadRequests,
+        *,
+        read: Callable[[], Config],
+        pipeline: Pipeline,
+        discovery: Discovery,
+        taken: Callable[[Config], None],
+    ) -> None:
+        self._config = config
+        self._requests = requests
+        self._read = read
+        self._pipeline = pipeline
+        self._discovery = discovery
+        self._taken = taken
+
+    async def run(self) -> None:
         """Meet requests until cancelled."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
-            outcome = "ok" if await self._once(pipeline, discovery) else "failed"
-            pipeline.measures.count("whymiss.config.reloads", outcome=outcome)
+            await self._requests.next()
+            outcome = "ok" if await self._once() else "failed"
+            self._pipeline.measures.count("whymiss.config.reloads", outcome=outcome)
 
-    async def _once(self, pipeline: Pipeline, discovery: Discovery) -> bool:
-        """Read the configuration and take what can be taken; tells whether it was one that can be used."""
+    async def _once(self) -> bool:
+        """Read the configuration and take what can be taken; returns whether it was one that can be used."""
         try:
-            await self._take(await asyncio.to_thread(self._read), pipeline, discovery)
+            await self._take(await asyncio.to_thread(self._read))
         except (ConfigError, BadInput, OSError) as error:
             _log.error("the new configuration is refused, the old one stays", error=error)
             return False
@@ -64,7 +93,7 @@ class Reload:
             return False
         return True
 
-    async def _take(self, new: Config, pipeline: Pipeline, discovery: Discovery) -> None:
+    async def _take(self, new: Config) -> None:
         old = self._config
         waiting = [key for key in differences(old, new) if not _is_live(key)]
         # The rules between sections hold for what will really be in force.
@@ -75,12 +104,11 @@ class Reload:
             references=new.references,
         )
         references = await asyncio.to_thread(load, config)
-        pipeline.adopt(config.redaction, references, config.references.scope)
-        await discovery.change(config.kv_events)
+        self._pipeline.adopt(config.redaction, references, config.references.scope)
+        await self._discovery.change(config.kv_events)
         self._config = config
-        if self.taken is not None:
-            self.taken(config)
-        _log.info("the configuration was read again", sources=len(discovery.sources), references=len(references))
+        self._taken(config)
+        _log.info("the configuration was read again", sources=len(self._discovery.sources), references=len(references))
         if waiting:
             _log.warning("part of the new configuration needs a restart", needs_a_restart=", ".join(waiting))
 

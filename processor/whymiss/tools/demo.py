@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..config import Config, parse
-from ..edge.service import Service
+from ..edge.service import serving
 from ..errors import BadInput
 from ..model import Attribute
 from ..wire.fields import read_span
@@ -94,7 +94,7 @@ class Sink:
 async def _play(recording: Recording, config: Config, publisher: zmq.asyncio.Socket, sink: Sink) -> str:
     """Play the recording against a running service; returns its /metrics text."""
     expected = sum(request.body.count(b"llm_request") for request in recording.otlp)
-    async with Service(config) as service:
+    async with serving(config) as service:
         # The subscription arrives when the service is connected: nothing published before is lost.
         async with asyncio.timeout(PATIENCE_SECONDS):
             await publisher.recv()

@@ -15,6 +15,7 @@ from whymiss.config import ExporterConfig, RetryConfig
 from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused
 from whymiss.edge.exporters.exporter import CONCURRENCY, GATHER_SECONDS, REQUEST_BYTES_MAX, Exporter
 from whymiss.edge.exporters.fan_out import FanOut
+from whymiss.edge.exporters.owed import Owed
 from whymiss.errors import Overloaded
 from whymiss.redaction import Signal, untouched
 
@@ -324,7 +325,7 @@ async def test_the_shutdown_gives_up_at_its_deadline_and_counts_what_it_gave_up(
 async def test_a_slow_destination_does_not_hold_up_another() -> None:
     slow, quick = Bench(), Bench()
     slow.hop.gate.clear()
-    fan_out = FanOut([slow.exporter, quick.exporter])
+    fan_out = FanOut([slow.exporter, quick.exporter], Owed())
     fan_out.enqueue([redacted(1), redacted(2)])
     await quick.gather()
     await quick.hop.until_attempts(1)
@@ -337,7 +338,7 @@ async def test_a_slow_destination_does_not_hold_up_another() -> None:
 @looped
 async def test_one_full_queue_is_enough_to_refuse_a_request() -> None:
     full, empty = Bench(queue_requests_max=1), Bench()
-    fan_out = FanOut([empty.exporter, full.exporter])
+    fan_out = FanOut([empty.exporter, full.exporter], Owed())
     fan_out.require_room()
     fan_out.enqueue([redacted(1)])
     with pytest.raises(Overloaded):

@@ -26,7 +26,7 @@ from whymiss.wire.logs import split_logs
 
 
 def pipeline_of(service: Service) -> Pipeline:
-    core = service._core
+    core = service.core
     assert isinstance(core, Pipeline)
     return core
 

@@ -27,11 +27,12 @@ from whymiss.config import ExporterConfig, RetryConfig, parse
 from whymiss.edge.exporters.delivery import Deferred, Delivered, Reply
 from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.receivers import answers
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.errors import BadInput, Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from whymiss.edge.receivers.answers import Answer
     from whymiss.redaction import Signal
@@ -89,13 +90,13 @@ def cases() -> list[tuple[str, GrpcFault | HttpFault, str, str]]:
     return found
 
 
-def service_to(sink: Sink, protocol: str) -> Service:
+def service_to(sink: Sink, protocol: str) -> AbstractAsyncContextManager[Service]:
     hop = (
         f'"127.0.0.1:{sink.grpc_port}", insecure: true'
         if protocol == "grpc"
         else f'"http://127.0.0.1:{sink.http_port}"'
     )
-    return Service(
+    return serving(
         parse(
             f"""
 receivers: {{grpc: {{endpoint: "127.0.0.1:0"}}, http: {{endpoint: "127.0.0.1:0"}}}}
@@ -177,7 +178,7 @@ receivers: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:0"}, be
 telemetry: {metrics_endpoint: null}
 health: {endpoint: null}
 """
-    async with Service(parse(text, {})) as service:
+    async with serving(parse(text, {})) as service:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(service.grpc_port, "traces", traces(1))
         answer = await post(service.http_port, "/v1/traces", traces(1))

@@ -22,7 +22,7 @@ from tests.edge.sink import GrpcFault, HttpFault, Sink
 from tests.edge.test_crash import engine_request
 from tests.edge.traffic import numbers, traces
 from whymiss.config import Config, parse
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -131,7 +131,7 @@ async def carry_out(plan: Plan, directory: str) -> tuple[Counter[int], Counter[i
                 sink.grpc_script.append(fault)
             else:
                 sink.http_script.append(fault)
-        async with Service(config(plan, sink, directory)) as service:
+        async with serving(config(plan, sink, directory)) as service:
             answers = await asyncio.gather(*(send(service, door, body) for door, body in plan.requests))
         acknowledged = [body for (_, body), taken in zip(plan.requests, answers, strict=True) if taken]
         given_up = counted(service.measures, "whymiss.exporter.failed_spans")

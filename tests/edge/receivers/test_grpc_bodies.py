@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def door(behind: Room, bodies: Bodies, doorkeeper: Doorkeeper = OPEN) -> AsyncIterator[int]:
-    receiver = GrpcReceiver(LOCAL, GrpcReceiverConfig(), behind.intake, bodies=bodies, doorkeeper=doorkeeper)
-    receiver.add(kv_push_service(behind.core, lambda: None, doorkeeper.admits))
+    pushes = kv_push_service(behind.core, lambda: None, doorkeeper.admits)
+    receiver = GrpcReceiver(
+        LOCAL, GrpcReceiverConfig(), behind.intake, bodies=bodies, doorkeeper=doorkeeper, services=[pushes]
+    )
     await receiver.start()
     try:
         yield receiver.port

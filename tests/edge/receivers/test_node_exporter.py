@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.edge.loops import looped
 from tests.edge.sinks import GrpcSink
 from whymiss.config import parse
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.redaction import Signal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ exporters: {{sink: {{endpoint: "127.0.0.1:{sink.port}", insecure: true}}}}
 telemetry: {{metrics_endpoint: null}}
 health: {{endpoint: null}}
 """
-    async with sink, Service(parse(text, {})) as service:
+    async with sink, serving(parse(text, {})) as service:
         yield service
 
 

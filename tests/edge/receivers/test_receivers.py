@@ -8,6 +8,7 @@ import io
 import json
 import tracemalloc
 import zlib
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import aiohttp
@@ -27,7 +28,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.edge.sinks import GrpcSink, running
 from whymiss.edge.otlp_names import METHODS
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.redaction import Signal
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -266,11 +267,11 @@ def test_what_is_held_leaves_at_shutdown() -> None:
     asyncio.run(scene())
 
 
-def running_with_long_hold(sink: GrpcSink) -> Service:
+def running_with_long_hold(sink: GrpcSink) -> AbstractAsyncContextManager[Service]:
     import msgspec  # noqa: PLC0415
 
     from tests.edge.sinks import config_for  # noqa: PLC0415 - beside its only use
 
     config = config_for(sink.port)
     held = msgspec.structs.replace(config.join, hold_seconds=600.0, linger_seconds=600.0)
-    return Service(msgspec.structs.replace(config, join=held))
+    return serving(msgspec.structs.replace(config, join=held))

@@ -19,7 +19,7 @@ from tests.edge.cores import counted
 from tests.edge.loops import looped
 from tests.edge.sinks import GrpcSink
 from whymiss.config import parse
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ exporters: {{sink: {{endpoint: "127.0.0.1:{sink.port}", insecure: true}}}}
 telemetry: {{metrics_endpoint: null}}
 health: {{endpoint: null}}
 """
-            async with Service(parse(text, {})) as service:
+            async with serving(parse(text, {})) as service:
                 assert await asyncio.to_thread(send, make(service, files, compression))
                 spans = await sink.wait_for_spans(SPANS)
                 assert sorted(span.name for span in spans) == sorted(f"work {number}" for number in range(SPANS))

@@ -23,7 +23,7 @@ from whymiss.config import ServerTlsConfig, parse
 from whymiss.edge.receivers.grpc_tls import TlsFront
 from whymiss.edge.receivers.listener import Listener, reason_of
 from whymiss.edge.security import server_context
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.measures import Point
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
 
 
 @asynccontextmanager
-async def serving(papers: Papers, *, mutual: bool = False, server: Pair | None = None) -> AsyncIterator[Service]:
+async def secured(papers: Papers, *, mutual: bool = False, server: Pair | None = None) -> AsyncIterator[Service]:
     shown = server or papers.pair("server")
     authority = f', client_ca_file: "{papers.directory / "ca.pem"}"' if mutual else ""
     tls = f', tls: {{cert_file: "{shown.cert}", key_file: "{shown.key}"{authority}}}'
-    async with GrpcSink() as sink, Service(config(sink.port, tls=tls)) as service:
+    async with GrpcSink() as sink, serving(config(sink.port, tls=tls)) as service:
         yield service
 
 
@@ -147,7 +147,7 @@ def _refusals(service: Service) -> Iterator[Point]:
 
 @looped
 async def honest(papers: Papers) -> None:
-    async with serving(papers, mutual=True) as service:
+    async with secured(papers, mutual=True) as service:
         assert await Client(papers.root, papers.pair("client")).knock(service) == ("OK", 200)
         assert list(_refusals(service)) == []
 
@@ -159,7 +159,7 @@ def test_an_honest_client_is_served_and_nothing_is_counted(papers: Papers) -> No
 def test_who_does_not_trust_us_is_counted(papers: Papers) -> None:
     @looped
     async def scene() -> None:
-        async with serving(papers) as service:
+        async with secured(papers) as service:
             assert await Client(papers.stranger.cert_pem.bytes()).knock(service) == REFUSED
             await expect(service, *DISTRUST)
             distrustful = ssl.create_default_context(cadata=papers.stranger.cert_pem.bytes().decode())
@@ -174,7 +174,7 @@ def test_who_does_not_trust_us_is_counted(papers: Papers) -> None:
 def test_our_own_expired_certificate_is_counted_as_clients_refuse_it(papers: Papers) -> None:
     @looped
     async def scene() -> None:
-        async with serving(papers, server=papers.pair("old-server", not_after=YESTERDAY)) as service:
+        async with secured(papers, server=papers.pair("old-server", not_after=YESTERDAY)) as service:
             assert await Client(papers.root).knock(service) == REFUSED
             await expect(service, *DISTRUST)
 
@@ -194,7 +194,7 @@ def test_a_client_without_a_valid_certificate_is_refused_by_name(papers: Papers,
 
     @looped
     async def scene() -> None:
-        async with serving(papers, mutual=True) as service:
+        async with secured(papers, mutual=True) as service:
             assert await Client(papers.root, pair).knock(service) == REFUSED
             await expect(service, reason)
             assert await Client(papers.root, papers.pair("client")).knock(service) == ("OK", 200)
@@ -205,7 +205,7 @@ def test_a_client_without_a_valid_certificate_is_refused_by_name(papers: Papers,
 def test_plain_text_to_a_door_with_tls_is_refused_by_name(papers: Papers) -> None:
     @looped
     async def scene() -> None:
-        async with serving(papers) as service:
+        async with secured(papers) as service:
             assert await over_grpc(service.grpc_port, {}, None) == "UNAVAILABLE"
             assert await over_http(service.http_port, {}, None) == 0
             await expect(service, "plain_text")
@@ -216,7 +216,7 @@ def test_plain_text_to_a_door_with_tls_is_refused_by_name(papers: Papers) -> Non
 def test_tls_to_a_door_without_is_refused_and_over_http_counted(papers: Papers) -> None:
     @looped
     async def scene() -> None:
-        async with GrpcSink() as sink, Service(config(sink.port)) as service:
+        async with GrpcSink() as sink, serving(config(sink.port)) as service:
             assert await Client(papers.root).knock(service) == REFUSED
             # gRPC's own server tells nobody of it.
             assert refused(service, "tls_to_plain_text") == {"grpc": 0, "http": 1}
@@ -228,7 +228,7 @@ def test_tls_to_a_door_without_is_refused_and_over_http_counted(papers: Papers) 
 def test_an_outdated_version_of_tls_is_refused_by_name(papers: Papers, door: str) -> None:
     @looped
     async def scene() -> None:
-        async with serving(papers) as service:
+        async with secured(papers) as service:
             port = service.grpc_port if door == "grpc" else service.http_port
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             # A ClientHello of TLS 1.1 with one cipher, and nothing else.
@@ -285,7 +285,7 @@ def test_an_exporter_sends_nothing_to_a_next_hop_that_it_cannot_trust(
     async def scene() -> None:
         async with GrpcSink() as sink:
             tls = f', tls: {{cert_file: "{server.cert}", key_file: "{server.key}"}}' if fault != "plain text" else ""
-            async with Service(config(sink.port, tls=tls)) as inner:
+            async with serving(config(sink.port, tls=tls)) as inner:
                 port = inner.grpc_port if protocol == "grpc" else inner.http_port
                 text = f"""
 receivers: {{grpc: {{endpoint: "127.0.0.1:0"}}, http: {{endpoint: null}}}}
@@ -294,7 +294,7 @@ exporters: {{inner: {{protocol: {protocol}, endpoint: "https://127.0.0.1:{port}"
 telemetry: {{metrics_endpoint: null}}
 health: {{endpoint: null}}
 """
-                async with Service(parse(text, {})) as outer:
+                async with serving(parse(text, {})) as outer:
                     assert await over_grpc(outer.grpc_port, {}, None) == "OK"
                     await until(lambda: counted(outer.measures, "whymiss.exporter.failed_spans") > 0)
         assert sink.spans() == []

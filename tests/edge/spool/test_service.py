@@ -16,7 +16,7 @@ from tests.edge.sink import GrpcFault, Sink
 from tests.edge.test_service import config, get
 from tests.edge.traffic import BODIES, numbers, traces
 from whymiss.edge.pace import Pace
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.edge.spool.spool import Spool
 from whymiss.errors import BadInput, Overloaded
 from whymiss.redaction import Signal
@@ -61,7 +61,7 @@ async def leave_behind(settings: Config, *bodies: tuple[Signal, bytes]) -> None:
 @looped
 async def test_all_signals_leave_and_nothing_stays_on_disk(tmp_path: Path) -> None:
     async with Sink() as sink:
-        async with Service(spooling(sink, tmp_path)) as service:
+        async with serving(spooling(sink, tmp_path)) as service:
             for signal, body in BODIES.items():
                 await call(service.grpc_port, signal, body)
             await sink.until_taken(3)
@@ -73,7 +73,7 @@ async def test_all_signals_leave_and_nothing_stays_on_disk(tmp_path: Path) -> No
 async def test_what_is_acknowledged_is_on_disk_by_then_held_or_queued(tmp_path: Path) -> None:
     async with Sink() as sink:
         sink.gate.clear()
-        async with Service(spooling(sink, tmp_path), PassingCore(hold_seconds=600)) as service:
+        async with serving(spooling(sink, tmp_path), PassingCore(hold_seconds=600)) as service:
             body = traces(1, padding=500)
             await call(service.grpc_port, "traces", body)
             assert body in b"".join(contents(tmp_path))
@@ -85,7 +85,7 @@ async def test_what_is_acknowledged_is_on_disk_by_then_held_or_queued(tmp_path: 
 async def test_a_refused_request_stays_neither_on_disk_nor_in_the_queue(tmp_path: Path) -> None:
     async with Sink() as sink:
         for failure in (BadInput("bad"), Overloaded("full", limit_key="some.key"), ZeroDivisionError()):
-            async with Service(spooling(sink, tmp_path), PassingCore(failure=failure)) as service:
+            async with serving(spooling(sink, tmp_path), PassingCore(failure=failure)) as service:
                 with pytest.raises(grpc.aio.AioRpcError):
                     await call(service.grpc_port, "traces", traces(1))
             assert files(tmp_path) == []
@@ -94,10 +94,8 @@ async def test_a_refused_request_stays_neither_on_disk_nor_in_the_queue(tmp_path
 
 @looped
 async def test_an_empty_request_is_acknowledged_and_over(tmp_path: Path) -> None:
-    async with Sink() as sink:
-        service = Service(spooling(sink, tmp_path))
-        async with service:
-            await call(service.grpc_port, "traces", b"")
+    async with Sink() as sink, serving(spooling(sink, tmp_path)) as service:
+        await call(service.grpc_port, "traces", b"")
     assert files(tmp_path) == []
 
 
@@ -111,7 +109,7 @@ async def test_what_an_earlier_run_left_is_sent_and_counted(tmp_path: Path) -> N
             (Signal.TRACES, b"\xff\xff\xff"),
             (Signal.METRICS, BODIES[Signal.METRICS]),
         )
-        async with Service(settings) as service:
+        async with serving(settings) as service:
             await sink.until_spans(40)
             await until_replayed(service, 42)
             assert counted(service.measures, "whymiss.spool.replayed_requests", outcome="failed") == 1
@@ -125,7 +123,7 @@ async def test_a_replay_is_throttled_and_does_not_keep_new_requests_out(tmp_path
     async with Sink() as sink:
         settings = spooling(sink, tmp_path, more=", replay_requests_per_second: 1")
         await leave_behind(settings, *((Signal.TRACES, traces(number)) for number in range(30)))
-        async with Service(settings) as service:
+        async with serving(settings) as service:
             await call(service.grpc_port, "traces", traces(99))
             await sink.until_spans(2)
             assert counted(service.measures, "whymiss.spool.replayed_requests") < 5
@@ -143,7 +141,7 @@ async def test_a_replay_leaves_half_of_the_queue_to_new_requests(tmp_path: Path)
             sink, tmp_path, more=", replay_requests_per_second: 100000", exporter=", queue_requests_max: 20"
         )
         await leave_behind(settings, *((Signal.TRACES, traces(number)) for number in range(60)))
-        async with Service(settings) as service:
+        async with serving(settings) as service:
             await until_replayed(service, 11)
             await call(service.grpc_port, "traces", traces(99))
             assert counted(service.measures, "whymiss.spool.replayed_requests") == 11
@@ -157,13 +155,13 @@ async def test_what_the_shutdown_could_not_send_stays_on_disk_and_is_not_given_u
     async with Sink() as sink:
         sink.gate.clear()
         settings = spooling(sink, tmp_path, deadline=0.2)
-        async with Service(settings) as service:
+        async with serving(settings) as service:
             await call(service.grpc_port, "traces", traces(1))
         assert service.given_up == 0
         assert counted(service.measures, "whymiss.exporter.failed_spans") == 0
         sink.gate.set()
         sink.taken.clear()
-        async with Service(settings):
+        async with serving(settings):
             await sink.until_spans(1)
         assert numbers(*(one.body for one in sink.taken)) == [1]
     assert files(tmp_path) == []
@@ -173,7 +171,7 @@ async def test_what_the_shutdown_could_not_send_stays_on_disk_and_is_not_given_u
 async def test_what_is_given_up_for_good_does_not_stay_on_disk(tmp_path: Path) -> None:
     async with Sink() as sink:
         sink.grpc_script.append(GrpcFault(grpc.StatusCode.PERMISSION_DENIED))
-        async with Service(spooling(sink, tmp_path)) as service:
+        async with serving(spooling(sink, tmp_path)) as service:
             await call(service.grpc_port, "traces", traces(1))
         assert counted(service.measures, "whymiss.exporter.failed_spans", error_type="refused") == 1
     assert files(tmp_path) == []
@@ -183,7 +181,7 @@ async def test_what_is_given_up_for_good_does_not_stay_on_disk(tmp_path: Path) -
 async def test_a_spool_that_cannot_be_written_refuses_by_name_and_the_service_goes_on(tmp_path: Path) -> None:
     place = tmp_path / "spool"
     place.write_bytes(b"in the way")
-    async with Sink() as sink, Service(spooling(sink, place)) as service:
+    async with Sink() as sink, serving(spooling(sink, place)) as service:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(service.grpc_port, "traces", traces(1))
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -198,9 +196,9 @@ async def test_a_spool_that_cannot_be_written_refuses_by_name_and_the_service_go
 
 @looped
 async def test_a_second_service_does_not_start_in_the_same_directory(tmp_path: Path) -> None:
-    async with Sink() as sink, Service(spooling(sink, tmp_path)):
+    async with Sink() as sink, serving(spooling(sink, tmp_path)):
         with pytest.raises(BlockingIOError):
-            async with Service(spooling(sink, tmp_path)):
+            async with serving(spooling(sink, tmp_path)):
                 pass
 
 
@@ -210,7 +208,7 @@ async def test_a_request_that_a_stage_fails_on_is_tried_at_each_start_and_given_
         settings = spooling(sink, tmp_path, more=", attempts_max: 2")
         await leave_behind(settings, (Signal.TRACES, traces(1)), (Signal.TRACES, traces(2)))
         for outcome in ("postponed", "given_up"):
-            async with Service(settings, PassingCore(failure=ZeroDivisionError())) as service:
+            async with serving(settings, PassingCore(failure=ZeroDivisionError())) as service:
                 await until_replayed(service, 2)
                 assert counted(service.measures, "whymiss.spool.replayed_requests", outcome=outcome) == 2
         assert sink.attempts == []
@@ -224,7 +222,7 @@ async def test_a_request_that_a_stage_failed_on_is_sent_by_a_release_that_is_men
         await leave_behind(settings, (Signal.TRACES, traces(1)))
         full = Overloaded("full", limit_key="some.key")
         for failure in (ZeroDivisionError(), full, None):
-            async with Service(settings, PassingCore(failure=failure)) as service:
+            async with serving(settings, PassingCore(failure=failure)) as service:
                 await until_replayed(service, 1)
         assert numbers(*(one.body for one in sink.taken)) == [1]
     assert files(tmp_path) == []
@@ -243,10 +241,10 @@ class LosingCore(PassingCore):
 async def test_what_a_failed_release_lost_is_tried_again_at_the_next_start(tmp_path: Path) -> None:
     async with Sink() as sink:
         settings = spooling(sink, tmp_path, more=", attempts_max: 2")
-        async with Service(settings, LosingCore(hold_seconds=0)) as service:
+        async with serving(settings, LosingCore(hold_seconds=0)) as service:
             await call(service.grpc_port, "traces", traces(1))
             await until_counted(service, "whymiss.spool.swept_requests", outcome="postponed")
-        async with Service(settings, LosingCore(hold_seconds=0)) as service:
+        async with serving(settings, LosingCore(hold_seconds=0)) as service:
             await until_counted(service, "whymiss.spool.swept_requests", outcome="given_up")
         assert sink.attempts == []
     assert files(tmp_path) == []

@@ -18,7 +18,7 @@ from tests.edge.loops import looped
 from tests.edge.sink import Sink
 from tests.edge.traffic import BODIES, traces
 from whymiss.config import Config, parse
-from whymiss.edge.service import Service
+from whymiss.edge.service import Service, serving
 from whymiss.redaction import Signal
 from whymiss.tools.recording import Recording
 
@@ -65,7 +65,7 @@ async def busy_service() -> AsyncIterator[Service]:
         publisher.linger = 0
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         events, dead = publisher.bind_to_random_port("tcp://127.0.0.1"), taken.getsockname()[1]
-        async with Sink() as sink, Service(config(sink, events, dead)) as service:
+        async with Sink() as sink, serving(config(sink, events, dead)) as service:
             await publisher.recv()  # the subscription has arrived
             for message in recording.kv_events:
                 await publisher.send_multipart(message.frames)

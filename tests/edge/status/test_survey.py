@@ -19,10 +19,14 @@ from tests.edge.status.scene import RECORDING, SECRETS, busy_service, patient
 from tests.edge.test_service import config
 from tests.edge.traffic import traces
 from whymiss.config import Config
-from whymiss.edge.service import Service
+from whymiss.edge.exporters.fan_out import FanOut
+from whymiss.edge.exporters.owed import Owed
+from whymiss.edge.kv.silence import Silence
+from whymiss.edge.service import Service, serving
 from whymiss.edge.status.facts import Count, Moment, Snapshot
-from whymiss.edge.status.survey import Survey
+from whymiss.edge.status.survey import Survey, Surveyed
 from whymiss.edge.status.totals import STEP_SECONDS
+from whymiss.edge.telemetry.health import Readiness
 from whymiss.measures import Dimensions, Measures
 from whymiss.model import Cause, Grade, Owner, Reason, Verdict
 from whymiss.tools.recording import Recording
@@ -102,7 +106,7 @@ def raw_hashes(payload: bytes) -> set[bytes]:
 
 @patient
 async def test_the_oldest_held_trace_has_its_age() -> None:
-    async with Sink() as sink, Service(config(sink, more="join: {hold_seconds: 600}")) as service:
+    async with Sink() as sink, serving(config(sink, more="join: {hold_seconds: 600}")) as service:
         for request in Recording(RECORDING).otlp:
             await post(service.http_port, "/v1/traces", request.body)
         hold = (await look(service)).hold
@@ -114,7 +118,7 @@ async def test_the_oldest_held_trace_has_its_age() -> None:
 
 @patient
 async def test_a_core_that_has_no_record_leaves_those_parts_empty() -> None:
-    async with Sink() as sink, Service(config(sink), PassingCore()) as service:
+    async with Sink() as sink, serving(config(sink), PassingCore()) as service:
         await post(service.http_port, "/v1/traces", traces(1))
         seen = await look(service)
     assert (seen.streams, seen.hold.oldest_seconds, seen.spans.accepted.total) == ((), None, 1)
@@ -125,7 +129,7 @@ async def test_the_spool_is_shown_where_there_is_one(tmp_path: Path) -> None:
     more = f"spool: {{directory: {tmp_path / 'spool'}, fsync: always, bytes_max: 90000000}}"
     async with Sink() as sink:
         sink.gate.clear()
-        async with Service(config(sink, more=more, deadline=0.1)) as service:
+        async with serving(config(sink, more=more, deadline=0.1)) as service:
             await post(service.http_port, "/v1/traces", traces(1))
             spool = (await look(service)).spool
     assert spool is not None
@@ -139,7 +143,7 @@ async def test_a_page_that_is_switched_off_is_not_there() -> None:
         settings = config(sink)
         off = msgspec.structs.replace(settings, health=msgspec.structs.replace(settings.health, status_page=False))
         async with (
-            Service(off) as service,
+            serving(off) as service,
             aiohttp.ClientSession() as client,
             client.get(f"http://127.0.0.1:{service.health_port}/status") as answer,
         ):
@@ -150,7 +154,8 @@ async def test_a_page_that_is_switched_off_is_not_there() -> None:
 async def test_the_recent_past_ends_where_its_steps_are_used_up() -> None:
     ours = Measures(dimensions=(), values_max=1, series_max=99, start_unix_nanos=1)
     pace = HeldPace()
-    survey = Survey(Config.default(), lambda: ours, None, pace=pace, unix_nanos=lambda: 0)
+    surveyed = Surveyed(Readiness(), FanOut([], Owed()), Silence(ours, 60.0))
+    survey = Survey(Config.default(), lambda: ours, surveyed, pace=pace, unix_nanos=lambda: 0)
     watching = asyncio.create_task(survey.run())
     for step in range(1, 63):
         await pace.until_waits(step)

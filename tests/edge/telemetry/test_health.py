@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from whymiss.edge.telemetry.health import Health, Status
+from whymiss.edge.telemetry.health import Health, Readiness, Status
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -24,9 +24,10 @@ async def codes(port: int) -> dict[str, tuple[int, str]]:
 @pytest.mark.parametrize(("status", "ready"), [(Status.STARTING, 503), (Status.OK, 200), (Status.STOPPING, 503)])
 def test_only_ok_is_ready_and_everything_is_alive(status: Status, ready: int) -> None:
     async def run() -> dict[str, tuple[int, str]]:
-        health = Health(LOOPBACK)
+        readiness = Readiness()
+        health = Health(LOOPBACK, readiness)
         await health.start()
-        health.set_status(status)
+        readiness.become(status)
         found = await codes(health.port)
         await health.stop()
         return found
@@ -36,7 +37,7 @@ def test_only_ok_is_ready_and_everything_is_alive(status: Status, ready: int) ->
 
 def test_service_is_starting_until_it_says_otherwise() -> None:
     async def run() -> int:
-        health = Health(LOOPBACK)
+        health = Health(LOOPBACK, Readiness())
         await health.start()
         found = await codes(health.port)
         await health.stop()
@@ -47,9 +48,9 @@ def test_service_is_starting_until_it_says_otherwise() -> None:
 
 def test_address_in_use_is_said_at_start() -> None:
     async def run() -> None:
-        first = Health(LOOPBACK)
+        first = Health(LOOPBACK, Readiness())
         await first.start()
-        second = Health(f"127.0.0.1:{first.port}")
+        second = Health(f"127.0.0.1:{first.port}", Readiness())
         try:
             with pytest.raises(OSError, match="address already in use"):
                 await second.start()
@@ -61,12 +62,12 @@ def test_address_in_use_is_said_at_start() -> None:
 
 
 def test_stopping_what_never_started_is_harmless() -> None:
-    asyncio.run(Health(LOOPBACK).stop())
+    asyncio.run(Health(LOOPBACK, Readiness()).stop())
 
 
 def test_probe_over_ipv6_is_answered() -> None:
     async def run() -> int:
-        health = Health("[::1]:0")
+        health = Health("[::1]:0", Readiness())
         await health.start()
         async with aiohttp.ClientSession() as session, session.get(f"http://[::1]:{health.port}/livez") as response:
             code = response.status

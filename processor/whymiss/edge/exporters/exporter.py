@@ -75,18 +75,27 @@ class _Batch:
 
 
 class Exporter:
-    """One destination. It belongs to one event loop; `stop` it once, after the last item."""
+    """One destination. It belongs to one event loop; `stop` it once, after the last item.
 
-    def __init__(
-        self, name: str, settings: ExporterConfig, transport: Transport, measures: Measures, pace: Pace | None = None
+    ``ended`` is called with the items that were delivered, or given up and counted; not with those that the shutdown left.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is by keyword has a default
+        self,
+        name: str,
+        settings: ExporterConfig,
+        transport: Transport,
+        measures: Measures,
+        pace: Pace | None = None,
+        *,
+        ended: Callable[[Sequence[Redacted]], None] = lambda _: None,
     ) -> None:
         self.name = name
         self._settings = settings
         self._transport = transport
         self._measures = measures
         self._pace = pace or Pace()
-        self.ended: Callable[[Sequence[Redacted]], None] | None = None
-        """Who is told of the items that were delivered, or given up and counted; not of those that the shutdown left."""
+        self._ended = ended
         self.standing = Standing()
         self._queue: deque[Redacted] = deque()
         self._queued_bytes = 0
@@ -199,8 +208,7 @@ class Exporter:
             self._employ()
             await self._deliver(batch)
             self._sending.remove(batch)
-            if self.ended is not None:
-                self.ended(batch.requests)
+            self._ended(batch.requests)
         self._gathering = False
 
     def _may_grow(self) -> bool:

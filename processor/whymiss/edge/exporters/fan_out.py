@@ -10,27 +10,21 @@ if TYPE_CHECKING:
 
     from ...redaction import Redacted
     from .exporter import Exporter
-    from .receipts import Receipts
-
-ITEM_BYTES = 512
-"""What a queued request is counted as beside its bytes (measured below it: tests/edge/test_memory.py)."""
+    from .owed import Owed
 
 
 class FanOut:
-    """What leaves goes to all destinations. ``receipts`` knows which requests are over."""
+    """What leaves goes to all destinations. ``owed`` is the one that the exporters take from."""
 
-    def __init__(self, exporters: Sequence[Exporter], receipts: Receipts | None = None) -> None:
+    def __init__(self, exporters: Sequence[Exporter], owed: Owed) -> None:
         self._exporters = exporters
-        self._receipts = receipts
-        self._copies: dict[int, int] = {}
-        self._held_bytes = 0
-        for exporter in exporters:
-            exporter.ended = self._ended
+        self._owed = owed
+        self._given_up = 0
 
     @property
     def held_bytes(self) -> int:
         """Bytes of all that is queued or under way; what several destinations share is counted once."""
-        return self._held_bytes + sum(exporter.copied_bytes for exporter in self._exporters)
+        return self._owed.shared_bytes + sum(exporter.copied_bytes for exporter in self._exporters)
 
     @property
     def exporters(self) -> Sequence[Exporter]:
@@ -50,34 +44,17 @@ class FanOut:
     def enqueue(self, items: Iterable[Redacted]) -> None:
         """Queue acknowledged items everywhere."""
         for item in items:
-            if self._receipts is not None:
-                self._receipts.queued(item, len(self._exporters) if item.body else 0)
-            if item.body and self._exporters:
-                # The queues hold the item, so its identity is nobody else's as long as it is owed.
-                self._copies[id(item)] = len(self._exporters)
-                self._held_bytes += len(item.body) + ITEM_BYTES
+            self._owed.queued(item, len(self._exporters))
             for exporter in self._exporters:
                 exporter.enqueue(item)
 
-    def _ended(self, items: Sequence[Redacted]) -> None:
-        """Know that one destination is done with items."""
-        for item in items:
-            left = self._copies.pop(id(item)) - 1
-            if left:
-                self._copies[id(item)] = left
-            else:
-                self._held_bytes -= len(item.body) + ITEM_BYTES
-        if self._receipts is not None:
-            self._receipts.ended(items)
-
     def look(self, ticket: int) -> None:
         """See whether a request is over, after all that left of it at once was queued."""
-        if self._receipts is not None and ticket:
-            self._receipts.look([ticket])
+        self._owed.look(ticket)
 
     def sweep(self) -> Sequence[bool]:
         """After a release that failed: postpone the requests that it lost; false for those that were given up."""
-        return [] if self._receipts is None else self._receipts.sweep()
+        return self._owed.sweep()
 
     def gauge(self) -> None:
         """Bring the gauges up to date."""
@@ -86,4 +63,10 @@ class FanOut:
 
     async def stop(self, deadline_seconds: float) -> int:
         """Stop all at once; return how many requests were given up."""
-        return sum(await asyncio.gather(*(exporter.stop(deadline_seconds) for exporter in self._exporters)))
+        self._given_up = sum(await asyncio.gather(*(exporter.stop(deadline_seconds) for exporter in self._exporters)))
+        return self._given_up
+
+    @property
+    def given_up(self) -> int:
+        """How many requests were given up by `stop`."""
+        return self._given_up

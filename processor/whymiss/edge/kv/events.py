@@ -157,9 +157,9 @@ class KvListener:
 
 
 def _tune(socket: zmq.asyncio.Socket) -> None:
-    socket.linger = 0
-    socket.rcvhwm = _HIGH_WATER_MARK
-    socket.ipv6 = True
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
+    socket.setsockopt(zmq.IPV6, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES_MAX)
     # Without a heartbeat a publisher whose node is gone looks like one that is idle.
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)

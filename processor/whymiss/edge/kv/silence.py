@@ -28,6 +28,18 @@ class _Source(msgspec.Struct):
     silent: bool = False
     heard: bool = False
 
+    def hear(self, now: float) -> bool:
+        """Take note of a message; returns whether it ends a silence."""
+        was_silent = self.silent
+        self.last, self.heard, self.silent = now, True, False
+        return was_silent
+
+    def look(self, latest: float) -> bool:
+        """Returns whether a silence begins: whether the last message came at ``latest`` or before."""
+        begins = not self.silent and self.last <= latest
+        self.silent = self.silent or begins
+        return begins
+
 
 class Heard(msgspec.Struct, frozen=True):
     """How a source stands: the age in seconds of its last message, ``None`` before the first; whether it is silent."""
@@ -64,11 +76,7 @@ class Silence:
     def hear(self, name: str) -> None:
         """Note a message."""
         source = self._sources.get(name)
-        if source is None:
-            return
-        source.last, source.heard = self._now(), True
-        if source.silent:
-            source.silent = False
+        if source is not None and source.hear(self._now()):
             _log.info("publisher is heard again", source=name)
             self._show()
 
@@ -76,8 +84,7 @@ class Silence:
         """See who has been silent for too long."""
         latest = self._now() - self._silence_seconds
         for name, source in self._sources.items():
-            if not source.silent and source.last <= latest:
-                source.silent = True
+            if source.look(latest):
                 self._measures.count("whymiss.ledger.silences", source=name)
                 _log.warning("publisher says nothing", source=name, seconds=self._silence_seconds)
         self._show()

@@ -11,6 +11,7 @@ import os
 import shutil
 import ssl
 import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -35,6 +36,7 @@ class TlsFront:
     ) -> None:
         context.set_alpn_protocols(["h2"])
         self.directory = private_directory()
+        self._remove_directory = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
         self._path = self.directory / _SOCKET
         self._listener = Listener(
             endpoint,
@@ -65,7 +67,7 @@ class TlsFront:
     async def close(self) -> None:
         """End all connections, and forget the socket."""
         await self._listener.hang_up()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._remove_directory()
 
 
 def private_directory(parents: Iterable[str | None] = _PARENTS) -> Path:
@@ -91,7 +93,9 @@ class _Half(asyncio.Protocol):
     """One side of a connection that is passed on. What one side cannot write, the other does not read."""
 
     transport: asyncio.Transport
-    other: _Half | None = None
+
+    def __init__(self, other: _Half | None = None) -> None:
+        self.other = other
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # of a stream it reads and writes
@@ -118,6 +122,7 @@ class _Outer(_Half):
     """The side of the client."""
 
     def __init__(self, visit: Visit, path: Path) -> None:
+        super().__init__()
         self._visit = visit
         self._path = path
         self._lost = False
@@ -141,14 +146,14 @@ class _Outer(_Half):
         super().connection_lost(exc)
 
     async def _connect(self) -> None:
-        inner = _Half()
+        inner = _Half(self)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: inner, str(self._path))
         except OSError:
             self._visit.refused("stopping")  # gRPC listens for as long as it serves
             self.transport.abort()
             return
-        inner.other, self.other = self, inner
+        self.other = inner
         if self._lost:
             inner.transport.close()
             return

@@ -36,6 +36,10 @@ class Budget:
             raise Overloaded("too many large bodies at once", limit_key=LIMIT_KEY)
         self.bytes_left -= size
 
+    def give_back(self, size: int) -> None:
+        """Have so many bytes back."""
+        self.bytes_left += size
+
     def arrives(self, held: Held, patience: asyncio.Timeout) -> None:
         """Note that a body is arriving, and what ends the wait for it."""
         self._arriving[held] = patience, asyncio.get_running_loop().time()
@@ -76,7 +80,7 @@ class Held:
 
     def give_back(self) -> None:
         """Give all of it back; the request is over."""
-        self._budget.bytes_left += self._bytes
+        self._budget.give_back(self._bytes)
         self._bytes = 0
         self._is_over = True
 

@@ -31,21 +31,23 @@ class Intake:
 
     A request is accepted when the core holds it or the exporters have queued it, and before that it is in
     the spool where there is one. With a full queue it is refused before the core sees it, because what the
-    core has joined cannot be taken back.
+    core has joined cannot be taken back. ``memory`` counts what is being taken, and refuses it where there
+    is too much.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is by keyword has a default
         self,
         core: Core,
         fan_out: FanOut,
         now: Callable[[], float],
         accepted: Callable[[], None],
+        *,
+        memory: Memory | None = None,
         spool: Spool | None = None,
     ) -> None:
         self._receive = {Signal.TRACES: core.traces, Signal.METRICS: core.metrics, Signal.LOGS: core.logs}
         self._spool = spool
-        self.memory: Memory | None = None
-        """Who counts what is being taken, and refuses it where there is too much."""
+        self._memory = memory
         self._measures = core.measures
         self._fan_out = fan_out
         self._now = now
@@ -54,13 +56,13 @@ class Intake:
     @property
     def is_pressed(self) -> bool:
         """Whether memory is short, and whoever can wait should."""
-        return self.memory is not None and self.memory.is_pressed
+        return self._memory is not None and self._memory.is_pressed
 
     async def accept(self, door: Door, signal: Signal, body: bytes) -> Accepted:
         """Take one encoded request, or raise what `answer_to` knows how to answer."""
         try:
             self._fan_out.require_room()
-            with nullcontext() if self.memory is None else self.memory.taking(len(body)):
+            with nullcontext() if self._memory is None else self._memory.taking(len(body)):
                 accepted = await self._accept(signal, body)
         except (BadInput, Overloaded) as error:
             _log.warning("a request was refused", error=error, transport=door, signal=signal)

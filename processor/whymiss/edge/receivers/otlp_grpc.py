@@ -18,7 +18,7 @@ from .grpc_tls import TlsFront
 from .listener import why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Literal, NoReturn, TypeAlias
 
     from ...config import GrpcReceiverConfig
@@ -38,7 +38,10 @@ _STREAMS_MAX = 100  # calls at once on a connection, the fewest that HTTP/2 advi
 
 
 class GrpcReceiver:
-    """Serves the three Export methods, and what is added, on one address. Compression by gzip and deflate is gRPC's own."""
+    """Serves the three Export methods, and further ``services``, on one address.
+
+    Compression by gzip and deflate is gRPC's own.
+    """
 
     def __init__(  # noqa: PLR0913 - what is by keyword has a default
         self,
@@ -50,6 +53,7 @@ class GrpcReceiver:
         ping_interval_ms: int = PING_INTERVAL_MS,
         doorkeeper: Doorkeeper = OPEN,
         bodies: Bodies | None = None,
+        services: Sequence[grpc.GenericRpcHandler] = (),
     ) -> None:
         self._doorkeeper = doorkeeper
         self._bodies = bodies or Bodies()
@@ -72,7 +76,8 @@ class GrpcReceiver:
                     service, {"Export": grpc.stream_unary_rpc_method_handler(self._export(signal))}
                 )
                 for signal, service in SERVICES.items()
-            ],
+            ]
+            + [Unhurried(service, self._read_push) for service in services],
             options=[
                 ("grpc.max_receive_message_length", settings.max_receive_bytes),
                 ("grpc.http2.min_ping_interval_without_data_ms", ping_interval_ms),
@@ -86,15 +91,6 @@ class GrpcReceiver:
         )
         self.port = 0
         """The port that is listened on, after `start`."""
-
-    def add(self, service: grpc.GenericRpcHandler) -> None:
-        """Serve one more service; before `start`."""
-
-        async def read(context: Context) -> bytes:
-            # A stranger's message is not waited for: the service refuses whoever shows no token.
-            return await self._read(context, "kv_events") if self._admits(context) else b""
-
-        self._server.add_generic_rpc_handlers((Unhurried(service, read),))
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
@@ -117,6 +113,10 @@ class GrpcReceiver:
 
     def _admits(self, context: Context) -> bool:
         return self._doorkeeper.admits(dict(context.invocation_metadata() or ()).get("authorization"))
+
+    async def _read_push(self, context: Context) -> bytes:
+        # Without a token the message is not waited for: the service itself refuses the call.
+        return await self._read(context, "kv_events") if self._admits(context) else b""
 
     async def _read(self, context: Context, signal: Signal | Literal["kv_events"]) -> bytes:
         try:

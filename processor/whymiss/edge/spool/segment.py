@@ -32,8 +32,16 @@ class Segment:
         """Whether it can be removed."""
         return self.closed and not self.left
 
+    def grow(self, size: int) -> None:
+        """Take so many more bytes of the spool."""
+        self.size += size
+
+    def close(self) -> None:
+        """Let no more records be added."""
+        self.closed = True
+
     def add(self, *, settled: bool = False) -> None:
-        """Know of one more record."""
+        """Add a record, settled already or not."""
         self._settled.append(settled)
         self.left += not settled
 

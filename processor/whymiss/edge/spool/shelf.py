@@ -87,6 +87,15 @@ class Shelf:
         self.size += size
         return segment
 
+    def place(self, segment: Segment, size: int) -> int:
+        """Add a record that takes so many bytes to a segment; returns its number."""
+        sequence = segment.next_sequence
+        segment.add()
+        segment.grow(size)
+        self.size += size
+        self.next_sequence = segment.next_sequence
+        return sequence
+
     def settle(self, sequence: int) -> None:
         """Forget a request; one that is not known, or forgotten, is no mistake."""
         self.replaying_bytes -= self._replaying.pop(sequence, 0)
@@ -120,7 +129,7 @@ class Shelf:
 
     def close(self, segment: Segment) -> None:
         """Know that a segment gets no more records."""
-        segment.closed = True
+        segment.close()
         self._unnoted.add(segment)
         self.drop_if_over(segment)
 
@@ -186,7 +195,7 @@ class Shelf:
             except OSError as error:
                 self.fail("note", error)
             else:
-                segment.size += NOTE_BYTES
+                segment.grow(NOTE_BYTES)
                 self.size += NOTE_BYTES
         return attempts
 
@@ -244,7 +253,7 @@ class Shelf:
                     self.replaying_bytes += len(record.body)
                     yield record
         self._count_end(segment.first, reader, notes)
-        segment.closed = True
+        segment.close()
         self.drop_if_over(segment)
 
     def _is_given_up(self, sequence: int, notes: Notes) -> bool:

@@ -235,11 +235,7 @@ class Spool:
             put()
 
     def _place(self, segment: Segment, one: _Waiting) -> None:
-        sequence, size = segment.next_sequence, cost(one.body)
-        segment.add()
-        segment.size += size
-        self._shelf.size += size
-        self._shelf.next_sequence = segment.next_sequence
+        sequence = self._shelf.place(segment, cost(one.body))
         if one.placed.cancelled():
             self.settle(sequence)
         else:

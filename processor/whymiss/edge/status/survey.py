@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -37,38 +37,46 @@ if TYPE_CHECKING:
     from ...pipeline import Pipeline
     from ..exporters.exporter import Exporter
     from ..exporters.fan_out import FanOut
-    from ..kv.silence import Heard, Silence
+    from ..kv.silence import Silence
     from ..spool.spool import Spool
-    from ..telemetry.health import Health
+    from ..telemetry.health import Readiness
 
-_NOBODY: Final[Mapping[str, Heard]] = {}
+
+class Surveyed(NamedTuple):
+    """The parts of the service that the status page tells of.
+
+    ``pipeline`` is ``None`` where another core takes its place: then nothing is said of records and of the oldest trace.
+    """
+
+    readiness: Readiness
+    fan_out: FanOut
+    silence: Silence
+    spool: Spool | None = None
+    pipeline: Pipeline | None = None
 
 
 class Survey:
-    """Looks at the parts of a service, which appear one by one as it starts.
+    """Looks at the parts of a service.
 
-    ``measure`` brings the gauges up to date and gives what is counted. ``pipeline`` is ``None`` where another core stands in its place, and then nothing is
-    said of records and of the oldest trace. ``run`` it as a task, so that there is a recent past. It belongs to the
-    event loop of the service.
+    ``measure`` brings the gauges up to date and gives what is counted. ``run`` it as a task, so that there is a recent
+    past. It belongs to the event loop of the service.
     """
 
     def __init__(
         self,
         config: Config,
         measure: Callable[[], Measures],
-        pipeline: Pipeline | None,
+        surveyed: Surveyed,
         *,
         pace: Pace | None = None,
         unix_nanos: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.health: Health | None = None
-        self.fan_out: FanOut | None = None
-        self.spool: Spool | None = None
-        self.silence: Silence | None = None
+        self._surveyed = surveyed
+        self._pipeline = surveyed.pipeline
+        self._spool = surveyed.spool
         self.troubles = Troubles()
         self._config = config
         self._measure = measure
-        self._pipeline = pipeline
         self._pace = pace or Pace()
         self._unix_nanos = unix_nanos
         self._began, self._began_unix_nanos = self._pace.now(), unix_nanos()
@@ -98,11 +106,11 @@ class Survey:
         measures, now, unix_nanos = self._measure(), self._pace.now(), self._unix_nanos()
         steps = self._window.steps(now, sums_of(measures, PAST))
         totals = Totals(sums_of(measures), steps, sums_of(measures, GAUGES))
-        sources, sources_left_out = sources_of(totals, _NOBODY if self.silence is None else self.silence.heard())
+        sources, sources_left_out = sources_of(totals, self._surveyed.silence.heard())
         records = self._records(now, unix_nanos, totals.seconds)
         return Snapshot(
             version=__version__,
-            state="starting" if self.health is None else self.health.status.value,
+            state=self._surveyed.readiness.status.value,
             taken_unix_nanos=unix_nanos,
             started_unix_nanos=self._began_unix_nanos,
             uptime_seconds=now - self._began,
@@ -149,15 +157,15 @@ class Survey:
         )
 
     def _destinations(self, totals: Totals, now: float) -> tuple[Destination, ...]:
-        return tuple(_destination(one, totals, now) for one in (self.fan_out.exporters if self.fan_out else ()))
+        return tuple(_destination(one, totals, now) for one in self._surveyed.fan_out.exporters)
 
     def _spool_room(self, totals: Totals) -> SpoolRoom | None:
-        if self.spool is None:
+        if self._spool is None:
             return None
         return SpoolRoom(
-            size_bytes=self.spool.size,
+            size_bytes=self._spool.size,
             bytes_max=self._config.spool.bytes_max,
-            replaying_bytes=self.spool.replaying_bytes,
+            replaying_bytes=self._spool.replaying_bytes,
             fsync=self._config.spool.fsync,
             refused=totals.count("whymiss.spool.refused_requests"),
             failures=totals.count("whymiss.spool.failures"),

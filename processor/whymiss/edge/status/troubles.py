@@ -27,6 +27,10 @@ class _Seen(msgspec.Struct):
     details: str
     count: int = 1
 
+    def again(self, now: float, details: str) -> None:
+        """Take note of the same line once more."""
+        self.count, self.last, self.details = self.count + 1, now, details
+
 
 class Troubles(logging.Handler):
     """Listens to our loggers from `open` to `close`; ``now`` is in seconds and never goes back."""
@@ -54,7 +58,7 @@ class Troubles(logging.Handler):
             if len(self._seen) > DISTINCT_MAX:
                 self._seen.popitem(last=False)
             return
-        seen.count, seen.last, seen.details = seen.count + 1, now, _details(record)
+        seen.again(now, _details(record))
         self._seen.move_to_end(key)
 
     def lines(self) -> tuple[Trouble, ...]:

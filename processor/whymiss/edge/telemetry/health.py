@@ -21,6 +21,22 @@ class Status(StrEnum):
     STOPPING = "stopping"
 
 
+class Readiness:
+    """How far the service is: set by the service, read by the probes and the status page."""
+
+    def __init__(self) -> None:
+        self._status = Status.STARTING
+
+    @property
+    def status(self) -> Status:
+        """How far the service is."""
+        return self._status
+
+    def become(self, status: Status) -> None:
+        """Go on to the next status."""
+        self._status = status
+
+
 class Health:
     """Answers ``/livez`` (200 as long as the event loop turns), ``/readyz`` and ``/`` (503 unless `Status.OK`).
 
@@ -28,19 +44,10 @@ class Health:
     same port.
     """
 
-    def __init__(self, endpoint: str, pages: Mapping[str, Answer] | None = None) -> None:
-        self._status = Status.STARTING
+    def __init__(self, endpoint: str, readiness: Readiness, pages: Mapping[str, Answer] | None = None) -> None:
+        self._readiness = readiness
         probes = {"/": self._ready, "/readyz": self._ready, "/livez": self._alive}
         self._site = Site(endpoint, {**(pages or {}), **probes})
-
-    @property
-    def status(self) -> Status:
-        """How far the service is."""
-        return self._status
-
-    def set_status(self, status: Status) -> None:
-        """Tell the next probe."""
-        self._status = status
 
     async def start(self) -> None:
         """Listen. Raises `OSError` where the address cannot be had."""
@@ -56,10 +63,10 @@ class Health:
         return self._site.port
 
     async def _ready(self, _: web.Request) -> web.StreamResponse:
-        return self._answer(200 if self._status is Status.OK else 503)
+        return self._answer(200 if self._readiness.status is Status.OK else 503)
 
     async def _alive(self, _: web.Request) -> web.StreamResponse:
         return self._answer(200)
 
     def _answer(self, code: int) -> web.StreamResponse:
-        return web.json_response({"status": self._status}, status=code)
+        return web.json_response({"status": self._readiness.status}, status=code)
