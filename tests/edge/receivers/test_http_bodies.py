@@ -93,7 +93,7 @@ async def _take(held: Held, size: int) -> None:
 
 @looped
 async def test_a_body_whose_time_is_just_over_costs_nobody_else_a_failure() -> None:
-    budget = Budget(100, undisturbed_seconds=0)
+    budget = Budget(100, undisturbed_seconds=0, seconds_max=0)
     slow, quick = Held(budget), Held(budget)
 
     async def arrive() -> None:
@@ -102,23 +102,19 @@ async def test_a_body_whose_time_is_just_over_costs_nobody_else_a_failure() -> N
         quick.take(50)
 
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(_expire(slow, budget))
+        waiting = tasks.create_task(_expire(slow))
         tasks.create_task(arrive())
     assert waiting.result()
     quick.give_back()
     assert budget.bytes_left == 100
 
 
-async def _expire(held: Held, budget: Budget) -> bool:
+async def _expire(held: Held) -> bool:
     """Arrive with no time left; says whether it ended for want of time."""
     try:
-        async with asyncio.timeout(0) as patience:
-            budget.arrives(held, patience)
-            try:
-                held.take(80)
-                await asyncio.Event().wait()
-            finally:
-                budget.arrived(held)
+        async with held.arriving():
+            held.take(80)
+            await asyncio.Event().wait()
     except TimeoutError:
         held.give_back()
         return True

@@ -14,12 +14,13 @@ import grpc.aio
 from ...errors import BadInput
 from ...pipeline import KvSource
 from ...wire.kv_push import Pushed, push_response, read_push, read_snapshot
-from ..receivers.answers import answer_to
+from ..receivers.answers import UNAUTHENTICATED, answer_to
+from ..receivers.grpc_calls import authorization_of, refuse
 from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from typing import NoReturn, TypeAlias
+    from typing import TypeAlias
 
     from ...pipeline import KvOutcome
     from ..core import Core
@@ -82,7 +83,7 @@ class KvPushes:
                 self._refused(error)
                 answer = push_response(seq, "bad")
             except Exception as error:
-                await _refuse(context, self._refused(error))
+                await refuse(context, self._refused(error))
             yield answer
 
     async def _answer(self, read: Callable[[bytes], Pushed], body: bytes, context: Context) -> bytes:
@@ -90,14 +91,12 @@ class KvPushes:
         try:
             return self._take(read(body))
         except Exception as error:
-            await _refuse(context, self._refused(error))
+            await refuse(context, self._refused(error))
 
     async def _require_admission(self, context: Context) -> None:
-        if not self._admits(dict(context.invocation_metadata() or ()).get("authorization")):
-            self._count_refused("unauthenticated")
-            await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, "show one of receivers.bearer_tokens as a bearer token"
-            )
+        if not self._admits(authorization_of(context)):
+            self._count_refused(UNAUTHENTICATED.reason)
+            await refuse(context, UNAUTHENTICATED)
 
     def _take(self, pushed: Pushed) -> bytes:
         outcome = self._hand_in(pushed)
@@ -133,7 +132,3 @@ class KvPushes:
         self._core.measures.count(
             "whymiss.receiver.refused_requests", transport="grpc", signal="kv_events", reason=reason
         )
-
-
-async def _refuse(context: Context, answer: Answer) -> NoReturn:
-    await context.abort(answer.code, answer.message)

@@ -7,13 +7,13 @@ way, and the oldest of them makes room for the next: an honest message arrives i
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, cast
 
 import grpc
 import grpc.aio
 
 from ...errors import BadInput, Overloaded
+from .arrivals import BODY_SECONDS_MAX, Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 BODIES_MAX = 64
 """How many messages may be on their way at once, over all connections."""
-
-BODY_SECONDS_MAX = 30.0
-"""How long one message may take to arrive; as long as over HTTP."""
 
 UNDISTURBED_SECONDS = 0.25
 """How long a message may take however many others come."""
@@ -44,9 +41,7 @@ class Bodies:
         undisturbed_seconds: float = UNDISTURBED_SECONDS,
     ) -> None:
         self._bodies_max = bodies_max
-        self._seconds_max = seconds_max
-        self._undisturbed_seconds = undisturbed_seconds
-        self._coming: dict[asyncio.Timeout, float] = {}
+        self._arrivals: Arrivals[object] = Arrivals(undisturbed_seconds, seconds_max)
 
     async def read(self, context: Context) -> bytes:
         """Wait for the message.
@@ -54,28 +49,16 @@ class Bodies:
         Raises `TimeoutError` where it takes too long, `Overloaded` where too many came within a moment, and
         `BadInput` where the client has finished without sending one.
         """
-        now = asyncio.get_running_loop().time()
-        if len(self._coming) >= self._bodies_max:
-            self._make_room(now)
-        async with asyncio.timeout_at(now + self._seconds_max) as patience:
-            self._coming[patience] = now
-            try:
-                body = await context.read()
-            finally:
-                self._coming.pop(patience, None)
-        if not isinstance(body, bytes):  # gRPC's mark of the end
-            raise BadInput("the call has no message")
-        return body
-
-    def _make_room(self, now: float) -> None:
-        oldest, since = next(iter(self._coming.items()))
-        if now - since < self._undisturbed_seconds:
+        oldest = self._arrivals.oldest
+        if oldest is not None and len(self._arrivals) >= self._bodies_max and not self._arrivals.give_up(oldest):
             raise Overloaded(
                 "too many requests are arriving at once", limit_key=LIMIT_KEY, remedy="send larger batches, or later"
             )
-        del self._coming[oldest]
-        if not oldest.expired():  # otherwise it is leaving already, and asyncio forbids to hurry it
-            oldest.reschedule(now)
+        async with self._arrivals.arriving(object()):
+            body = await context.read()
+        if not isinstance(body, bytes):  # gRPC's mark of the end
+            raise BadInput("the call has no message")
+        return body
 
 
 class Unhurried(grpc.GenericRpcHandler):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ...errors import Overloaded
+from .arrivals import BODY_SECONDS_MAX, Arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-BODY_SECONDS_MAX = 30.0
-"""How long one body may take to arrive: a client that trickles holds memory."""
+    from contextlib import AbstractAsyncContextManager
 
 UNDISTURBED_SECONDS = 1.0
 """How long a body may take however many others come."""
@@ -23,10 +19,14 @@ LIMIT_KEY = "receivers.http.max_body_bytes"
 class Budget:
     """Bytes that all bodies may take. Where they are used up, the body that has been arriving longest is given up."""
 
-    def __init__(self, bytes_max: int, undisturbed_seconds: float = UNDISTURBED_SECONDS) -> None:
+    def __init__(
+        self,
+        bytes_max: int,
+        undisturbed_seconds: float = UNDISTURBED_SECONDS,
+        seconds_max: float = BODY_SECONDS_MAX,
+    ) -> None:
         self.bytes_left = bytes_max
-        self._undisturbed_seconds = undisturbed_seconds
-        self._arriving: dict[Held, tuple[asyncio.Timeout, float]] = {}
+        self._arrivals: Arrivals[Held] = Arrivals(undisturbed_seconds, seconds_max)
 
     def take(self, size: int, taker: Held) -> None:
         """Take a part, or raise `Overloaded` where too little is left."""
@@ -40,26 +40,15 @@ class Budget:
         """Have so many bytes back."""
         self.bytes_left += size
 
-    def arrives(self, held: Held, patience: asyncio.Timeout) -> None:
-        """Note that a body is arriving, and what ends the wait for it."""
-        self._arriving[held] = patience, asyncio.get_running_loop().time()
-
-    def arrived(self, held: Held) -> None:
-        """Note that a body is there, or that it is waited for no longer."""
-        self._arriving.pop(held, None)
+    def arriving(self, held: Held) -> AbstractAsyncContextManager[None]:
+        """While a body arrives. Raises `TimeoutError` where it takes too long, or made room for others."""
+        return self._arrivals.arriving(held)
 
     def _make_room(self, taker: Held) -> bool:
-        now = asyncio.get_running_loop().time()
-        oldest = next(iter(self._arriving), None)
-        if oldest is None or oldest is taker:
+        oldest = self._arrivals.oldest
+        if oldest is None or oldest is taker or not self._arrivals.give_up(oldest):
             return False
-        patience, since = self._arriving[oldest]
-        if now - since < self._undisturbed_seconds:
-            return False
-        self.arrived(oldest)
         oldest.give_back()
-        if not patience.expired():  # otherwise it is leaving already, and asyncio forbids to hurry it
-            patience.reschedule(now)
         return True
 
 
@@ -84,12 +73,6 @@ class Held:
         self._bytes = 0
         self._is_over = True
 
-    @asynccontextmanager
-    async def arriving(self) -> AsyncIterator[None]:
+    def arriving(self) -> AbstractAsyncContextManager[None]:
         """While the body arrives. Raises `TimeoutError` where it takes too long, or made room for others."""
-        async with asyncio.timeout(BODY_SECONDS_MAX) as patience:
-            self._budget.arrives(self, patience)
-            try:
-                yield
-            finally:
-                self._budget.arrived(self)
+        return self._budget.arriving(self)

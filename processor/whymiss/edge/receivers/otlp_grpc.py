@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import grpc
@@ -14,6 +13,7 @@ from ..otlp_names import SERVICES
 from ..security import OPEN, Doorkeeper, server_context
 from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
 from .grpc_bodies import Bodies, Unhurried
+from .grpc_calls import authorization_of, refuse
 from .grpc_tls import TlsFront
 from .listener import why_not
 
@@ -112,7 +112,7 @@ class GrpcReceiver:
             await self._front.close()
 
     def _admits(self, context: Context) -> bool:
-        return self._doorkeeper.admits(dict(context.invocation_metadata() or ()).get("authorization"))
+        return self._doorkeeper.admits(authorization_of(context))
 
     async def _read_push(self, context: Context) -> bytes:
         # Without a token the message is not waited for: the service itself refuses the call.
@@ -148,7 +148,4 @@ async def _refuse(context: Context, answer: Answer) -> NoReturn:
     trailers = [("grpc-status-details-bin", status_details_bytes(answer.number, answer.message, answer.retry_seconds))]
     if answer.retry_seconds is not None:
         trailers.append(("google.rpc.retryinfo-bin", retry_delay_bytes(answer.retry_seconds)))
-    try:
-        await context.abort(answer.code, answer.message, tuple(trailers))
-    except grpc.aio.InternalError:
-        raise asyncio.CancelledError from None  # the client has left; gRPC would log it as a mistake of ours
+    await refuse(context, answer, tuple(trailers))
