@@ -38,7 +38,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "references": set(),
         "security": set(),
         "telemetry": set(),
-        "checkpoint": {"telemetry"},
+        "checkpoint_file": {"telemetry"},
         "chores": {"telemetry"},
         "spool": {"pace", "telemetry"},
         "exporters": {"otlp_names", "pace", "security", "telemetry"},

@@ -19,9 +19,9 @@ from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.exporters.fan_out import FanOut
 from whymiss.edge.exporters.owed import Owed
 from whymiss.edge.pace import Pace
-from whymiss.edge.receivers.intake import Intake
 from whymiss.edge.receivers.otlp_grpc import GrpcReceiver
 from whymiss.edge.receivers.otlp_http import HttpReceiver
+from whymiss.edge.receivers.request_intake import RequestIntake
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -49,7 +49,7 @@ class Room:
 
     core: PassingCore
     exporter: Exporter
-    intake: Intake
+    intake: RequestIntake
 
     def refused(self, **labels: str) -> float:
         return counted(self.core.measures, "whymiss.receiver.refused_requests", **labels)
@@ -63,7 +63,7 @@ def room(core: PassingCore | None = None, *, queue_requests_max: int = 1000) -> 
     settings = ExporterConfig(endpoint="next:4317", insecure=True, queue_requests_max=queue_requests_max)
     owed = Owed()
     exporter = Exporter("next", settings, Shelf(), core.measures, ended=owed.ended)
-    return Room(core, exporter, Intake(core, FanOut([exporter], owed), Pace().now, lambda: None))
+    return Room(core, exporter, RequestIntake(core, FanOut([exporter], owed), Pace().now, lambda: None))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ledger.test_numbering import A, B, state, store
-from whymiss.edge.checkpoint import KEY_BYTES, CheckpointFile, Checkpoints
+from whymiss.edge.checkpoint_file import KEY_BYTES, CheckpointFile, Checkpoints
 from whymiss.errors import BadInput
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.fleet import Ledger

@@ -29,7 +29,7 @@ from whymiss.edge.exporters.exporter import Exporter
 from whymiss.edge.exporters.fan_out import FanOut
 from whymiss.edge.exporters.owed import ITEM_BYTES, Owed
 from whymiss.edge.memory import STEP_BYTES, Limits, Memory, Residence, container_bytes, limits_of
-from whymiss.edge.receivers.intake import Intake
+from whymiss.edge.receivers.request_intake import RequestIntake
 from whymiss.edge.service import serving
 from whymiss.errors import Overloaded
 from whymiss.pipeline import Pipeline
@@ -97,7 +97,7 @@ class Held:
         self.fan_out = FanOut(self.exporters, owed)
         self.residence = Fixed(size, trimmed or None)
         self.memory = Memory(limits, self.core, self.fan_out, self.pace, self.residence)
-        self.intake = Intake(self.core, self.fan_out, self.pace.now, lambda: None, memory=self.memory)
+        self.intake = RequestIntake(self.core, self.fan_out, self.pace.now, lambda: None, memory=self.memory)
 
     async def accept(self, body: bytes) -> None:
         await self.intake.accept("http", Signal.TRACES, body)

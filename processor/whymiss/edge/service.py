@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BadInput, ConfigError
 from ..wire.split import upb_in_use
-from .checkpoint import Checkpoints
+from .checkpoint_file import Checkpoints
 from .chores import Chores
 from .receivers.listener import allow_open_files
 from .reload import ReloadRequests
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..measures import Measures
     from .core import Core
-    from .telemetry.metrics import Temporality
+    from .telemetry.metrics_push import Temporality
     from .wiring import Checkpointed
 
 _PUSH_SECONDS_MAX = 5.0

@@ -16,30 +16,33 @@ import zmq.asyncio
 from ..pipeline import Pipeline
 from . import references
 from .advance import Advance
-from .checkpoint import CheckpointFile
+from .checkpoint_file import CheckpointFile
 from .exporters.exporter import Exporter
 from .exporters.fan_out import FanOut
 from .exporters.owed import Owed
 from .exporters.receipts import Receipts
 from .exporters.transports import connect
 from .kv.discovery import Discovery, World
-from .kv.events import KvListener, source_name
+from .kv.listener import KvListener, source_name
 from .kv.push import kv_push_service
 from .kv.silence import Attended, Silence
 from .memory import Limits, Memory, container_bytes, limits_of
 from .pace import Pace
-from .receivers.intake import Intake
+from .receivers.backlog import BacklogReplay
 from .receivers.otlp_grpc import GrpcReceiver
 from .receivers.otlp_http import HttpReceiver
-from .receivers.replay import Replay
+from .receivers.request_intake import RequestIntake
 from .reload import Reload, ReloadRequests
 from .security import Doorkeeper
 from .spool.spool import Spool
 from .status.site import StatusSite
 from .status.survey import Survey, Surveyed
-from .telemetry.health import Health, Readiness
+from .telemetry.health import Probes, Readiness
 from .telemetry.logs import Log
-from .telemetry.metrics import MetricsServer, OtlpMetricsPush, own_resource
+from .telemetry.metrics_page import MetricsPage
+from .telemetry.metrics_push import OtlpMetricsPush
+from .telemetry.resource import own_resource
+from .telemetry.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from ..ledger.fleet import Ledger
     from ..measures import Measures
     from .core import Core
-    from .telemetry.metrics import Temporality
+    from .telemetry.metrics_push import Temporality
 
 _RECEIVERS_SHARE = 0.1  # of the shutdown's deadline; requests under way take milliseconds
 
@@ -69,8 +72,8 @@ class Telemetry(NamedTuple):
 
     survey: Survey
     readiness: Readiness
-    health: Health | None
-    metrics: MetricsServer | None
+    health: Site | None
+    metrics: Site | None
     push: OtlpMetricsPush | None
 
 
@@ -89,7 +92,7 @@ class Parts(NamedTuple):
     silence: Silence
     discovery: Discovery
     memory: Memory
-    replay: Replay | None
+    replay: BacklogReplay | None
     grpc: GrpcReceiver | None
     http: HttpReceiver | None
     reload: Reload | None
@@ -129,9 +132,11 @@ async def build(
         silence = Silence(core.measures, config.kv_events.silence_seconds)
         discovery = _discovery(config, core, subscriptions, silence, advance)
         memory = Memory(limits, core, fan_out, pace)
-        intake = Intake(core, fan_out, pace.now, advance.look, memory=memory, spool=spool)
+        intake = RequestIntake(core, fan_out, pace.now, advance.look, memory=memory, spool=spool)
         replay = (
-            None if spool is None else Replay(spool, intake, fan_out, pace, config.spool.replay_requests_per_second)
+            None
+            if spool is None
+            else BacklogReplay(spool, intake, fan_out, pace, config.spool.replay_requests_per_second)
         )
         doorkeeper = Doorkeeper(config.receivers.bearer_tokens)
         grpc = _grpc_receiver(config, core, intake, advance, doorkeeper)
@@ -218,7 +223,7 @@ def _discovery(
 
 
 def _grpc_receiver(
-    config: Config, core: Core, intake: Intake, advance: Advance, doorkeeper: Doorkeeper
+    config: Config, core: Core, intake: RequestIntake, advance: Advance, doorkeeper: Doorkeeper
 ) -> GrpcReceiver | None:
     settings = config.receivers.grpc
     if settings.endpoint is None:
@@ -233,7 +238,7 @@ def _grpc_receiver(
     )
 
 
-def _http_receiver(config: Config, intake: Intake, doorkeeper: Doorkeeper) -> HttpReceiver | None:
+def _http_receiver(config: Config, intake: RequestIntake, doorkeeper: Doorkeeper) -> HttpReceiver | None:
     settings = config.receivers.http
     if settings.endpoint is None:
         return None
@@ -265,10 +270,10 @@ def _telemetry(
     settings = config.telemetry
     health = metrics = push = None
     if config.health.endpoint is not None:
-        pages = StatusSite(survey.take).routes if config.health.status_page else None
-        health = Health(config.health.endpoint, surveyed.readiness, pages)
+        pages = StatusSite(survey.take).routes if config.health.status_page else {}
+        health = Site(config.health.endpoint, {**pages, **Probes(surveyed.readiness).routes})
     if settings.metrics_endpoint is not None:
-        metrics = MetricsServer(settings.metrics_endpoint, lambda: measure().in_turn(), resource)
+        metrics = Site(settings.metrics_endpoint, MetricsPage(lambda: measure().in_turn(), resource).routes)
     if settings.otlp_endpoint is not None:
         push = OtlpMetricsPush(settings, lambda reader: measure().snapshot(reader), resource, temporality=temporality)
     return Telemetry(survey, surveyed.readiness, health, metrics, push)

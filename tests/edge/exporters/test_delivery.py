@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from whymiss.edge.exporters.delivery import Deferred, Delivered, Refused, Standing
+from whymiss.edge.exporters.delivery import Deferred, Delivered, DeliveryState, Refused
 
 
 def test_a_destination_retries_since_its_first_deferral_until_it_answers_for_good() -> None:
-    standing = Standing()
+    standing = DeliveryState()
     assert (standing.answered_at, standing.deferring_since, standing.code) == (None, None, None)
     standing.note(Deferred("UNAVAILABLE"), 3)
     standing.note(Deferred("timeout"), 5)
@@ -19,7 +19,7 @@ def test_a_destination_retries_since_its_first_deferral_until_it_answers_for_goo
 
 
 def test_what_went_wrong_last_stays_to_be_read() -> None:
-    standing = Standing()
+    standing = DeliveryState()
     standing.note(Refused("INVALID_ARGUMENT"), 3)
     standing.note(Delivered(), 7)
     assert (standing.code, standing.failed_at, standing.answered_at) == ("INVALID_ARGUMENT", 3, 7)

@@ -359,8 +359,8 @@ async def test_an_exporter_knows_since_when_it_retries_and_that_it_no_longer_doe
     began = bench.pace.time
     bench.pace.pass_by(5)
     await bench.pace.until_waits(3)
-    assert (bench.exporter.standing.deferring_since, bench.exporter.standing.code) == (began, "UNAVAILABLE")
+    assert (bench.exporter.delivery.deferring_since, bench.exporter.delivery.code) == (began, "UNAVAILABLE")
     bench.pace.pass_by(30)
     await bench.hop.until_attempts(3)
     assert await bench.exporter.stop(10) == 0
-    assert bench.exporter.standing.deferring_since is None
+    assert bench.exporter.delivery.deferring_since is None

@@ -11,7 +11,7 @@ from tests.edge.cores import SequenceCore, counted
 from tests.edge.loops import looped
 from tests.edge.publisher import Publisher, numbered
 from whymiss.config import KvSourceConfig
-from whymiss.edge.kv.events import KvListener, source_name
+from whymiss.edge.kv.listener import KvListener, source_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

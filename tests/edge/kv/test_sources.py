@@ -16,7 +16,7 @@ from tests.edge.loops import looped
 from tests.ledger.batches import payload, stored
 from whymiss.config import Config, KvSourceConfig, parse
 from whymiss.edge.kv.discovery import Discovery, World
-from whymiss.edge.kv.events import KvListener, source_name
+from whymiss.edge.kv.listener import KvListener, source_name
 from whymiss.edge.kv.silence import Attended, Silence
 from whymiss.pipeline import Pipeline
 

@@ -26,7 +26,7 @@ from tests.edge.traffic import numbers, redacted, traces
 from whymiss.config import ExporterConfig, RetryConfig, parse
 from whymiss.edge.exporters.delivery import Deferred, Delivered, Reply
 from whymiss.edge.exporters.exporter import Exporter
-from whymiss.edge.receivers import answers
+from whymiss.edge.receivers import refusals
 from whymiss.edge.service import Service, serving
 from whymiss.errors import BadInput, Overloaded
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from whymiss.edge.receivers.answers import Answer
+    from whymiss.edge.receivers.refusals import Refusal
     from whymiss.redaction import Signal
 
 AGAIN, LOST = "again", "lost"
@@ -187,17 +187,17 @@ health: {endpoint: null}
     assert "Retry-After" not in answer.headers
 
 
-def every_answer() -> list[Answer]:
-    fixed = [one for one in vars(answers).values() if isinstance(one, answers.Answer)]
-    made: list[Callable[[], Answer]] = [
-        lambda: answers.too_large("some.key", 1),
-        *(lambda failure=failure: answers.answer_to(failure) for _, failure, *_ in REFUSALS),
+def every_answer() -> list[Refusal]:
+    fixed = [one for one in vars(refusals).values() if isinstance(one, refusals.Refusal)]
+    made: list[Callable[[], Refusal]] = [
+        lambda: refusals.too_large("some.key", 1),
+        *(lambda failure=failure: refusals.refusal_of(failure) for _, failure, *_ in REFUSALS),
     ]
     return fixed + [make() for make in made]
 
 
 @pytest.mark.parametrize("answer", every_answer(), ids=lambda one: one.reason)
-def test_what_may_be_sent_again_says_so_in_code_status_and_hint_alike(answer: Answer) -> None:
+def test_what_may_be_sent_again_says_so_in_code_status_and_hint_alike(answer: Refusal) -> None:
     again = answer.retry_seconds is not None
     assert (answer.status in RETRYABLE_STATUSES) is again
     assert (GRPC_CODES[answer.code.name] == AGAIN) is again
@@ -216,7 +216,7 @@ MAPPED = {
 
 
 @pytest.mark.parametrize("answer", every_answer(), ids=lambda one: one.reason)
-def test_code_and_status_of_a_refusal_are_the_same_by_a_collectors_table(answer: Answer) -> None:
+def test_code_and_status_of_a_refusal_are_the_same_by_a_collectors_table(answer: Refusal) -> None:
     if answer.code.name == "UNIMPLEMENTED":
         assert answer.status in {400, 404, 405, 415}  # HTTP is more exact about what is not implemented
     else:

@@ -35,7 +35,7 @@ class Echo(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._visit.left()
+        self._visit.closed()
 
 
 class Peer:
@@ -60,7 +60,7 @@ async def listening(connections_max: int) -> AsyncIterator[tuple[Listener, async
         yield listener, reasons
     finally:
         await listener.stop()
-        await listener.hang_up()
+        await listener.abort_all()
 
 
 async def visit(listener: Listener) -> Peer:

@@ -264,7 +264,7 @@ async def quiet(papers: Papers) -> None:
     writer.close()
     assert await reasons.get() == "handshake_broken_off"
     await listener.stop()
-    await listener.hang_up()
+    await listener.abort_all()
     assert not listener.visits
 
 

@@ -8,23 +8,23 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 from hypothesis import strategies as st
 
-from whymiss.edge.status.facts import (
+from whymiss.edge.status.snapshot import (
     CauseCount,
     Count,
     Destination,
-    Door,
     Hold,
-    Memory,
-    Moment,
+    MemoryUse,
+    NamedCount,
+    ReceiverCounts,
     Setting,
     Snapshot,
     Source,
     Spans,
     SpoolRoom,
     Stream,
-    Tally,
+    TimelineStep,
     Trouble,
-    Verdicts,
+    VerdictCounts,
 )
 
 NOON = 1_780_056_000_000_000_000
@@ -36,7 +36,7 @@ EMPTY = Snapshot(
     started_unix_nanos=NOON - 5_000_000_000,
     uptime_seconds=5.0,
     recent_seconds=5.0,
-    memory=Memory(resident_bytes=61 << 20, parts=(), limits=(), refused=Count()),
+    memory=MemoryUse(resident_bytes=61 << 20, parts=(), limits=(), refused=Count()),
     doors=(),
     spans=Spans(
         accepted=Count(),
@@ -69,7 +69,7 @@ EMPTY = Snapshot(
     retained_bytes_max=1 << 30,
     destinations=(),
     spool=None,
-    verdicts=Verdicts(
+    verdicts=VerdictCounts(
         lookups=Count(), misses=Count(), queried_tokens=Count(), hit_tokens=Count(), causes=(), unknown=()
     ),
     moments=(),
@@ -137,36 +137,40 @@ BUSY = msgspec.structs.replace(
     started_unix_nanos=NOON - 190_000_000_000_000,
     uptime_seconds=190_000.0,
     recent_seconds=904.0,
-    memory=Memory(
+    memory=MemoryUse(
         resident_bytes=771 << 20,
         parts=tuple(
-            Tally(name, Count(held, held))
+            NamedCount(name, Count(held, held))
             for name, held in (("ledger", 311 << 20), ("queue", 6 << 20), ("join", 1_204_224), ("receiving", 9_000))
         ),
-        limits=(Tally("resident", Count(3 << 30)), Tally("hard", Count(2 << 30)), Tally("soft", Count(1_900 << 20))),
+        limits=(
+            NamedCount("resident", Count(3 << 30)),
+            NamedCount("hard", Count(2 << 30)),
+            NamedCount("soft", Count(1_900 << 20)),
+        ),
         refused=Count(),
     ),
     doors=(
-        Door(transport="grpc", signal="traces", accepted=Count(80_001, 5_100), refused=Count()),
-        Door(
+        ReceiverCounts(transport="grpc", signal="traces", accepted=Count(80_001, 5_100), refused=Count()),
+        ReceiverCounts(
             transport="http",
             signal="traces",
             accepted=Count(9_120, 80),
             refused=Count(12, 3),
-            reasons=(Tally("overloaded", Count(12, 3)),),
+            reasons=(NamedCount("overloaded", Count(12, 3)),),
         ),
-        Door(transport="http", signal="logs", accepted=Count(311, 9), refused=Count()),
+        ReceiverCounts(transport="http", signal="logs", accepted=Count(311, 9), refused=Count()),
     ),
     spans=Spans(
         accepted=Count(1_310_044, 52_010),
         refused=Count(96, 24),
-        claimed=(Tally("vllm", Count(310_002, 14_210)), Tally("llm_d", Count(309_871, 14_198))),
+        claimed=(NamedCount("vllm", Count(310_002, 14_210)), NamedCount("llm_d", Count(309_871, 14_198))),
         passed_through=Count(690_171, 23_602),
         late=Count(214, 2),
-        rejected=(Tally("invalid_id", Count(3, 0)),),
+        rejected=(NamedCount("invalid_id", Count(3, 0)),),
         dropped=(),
-        sent=(Tally("collector", Count(1_204_331, 50_113)), Tally("archive", Count(1_101_020, 12_007))),
-        failed=(Tally("refused", Count(41, 0)),),
+        sent=(NamedCount("collector", Count(1_204_331, 50_113)), NamedCount("archive", Count(1_101_020, 12_007))),
+        failed=(NamedCount("refused", Count(41, 0)),),
     ),
     hold=Hold(
         open_traces=117,
@@ -176,7 +180,7 @@ BUSY = msgspec.structs.replace(
         held_bytes_max=256 << 20,
         oldest_seconds=6.2,
         hold_seconds=8.0,
-        released=(Tally("complete", Count(300_120, 14_003)), Tally("hold", Count(9_001, 203))),
+        released=(NamedCount("complete", Count(300_120, 14_003)), NamedCount("hold", Count(9_001, 203))),
     ),
     sources=(
         msgspec.structs.replace(SOURCE, name="tcp://vllm-3.engines.svc:5557", state="silent", heard_seconds=611.0),
@@ -190,12 +194,12 @@ BUSY = msgspec.structs.replace(
             worker="vllm-1",
             state="broken",
             complete=False,
-            holes=(Tally("events_dropped", Count(2, 1)),),
+            holes=(NamedCount("events_dropped", Count(2, 1)),),
             last_hole_seconds=431.0,
         ),
         STREAM,
     ),
-    stream_states=(Tally("whole", Count(1, 0)), Tally("broken", Count(1, 0))),
+    stream_states=(NamedCount("whole", Count(1, 0)), NamedCount("broken", Count(1, 0))),
     retained_bytes=311 << 20,
     destinations=(
         DESTINATION,
@@ -224,7 +228,7 @@ BUSY = msgspec.structs.replace(
         corrupt=Count(),
         replayed=Count(512, 0),
     ),
-    verdicts=Verdicts(
+    verdicts=VerdictCounts(
         lookups=Count(308_900, 14_190),
         misses=Count(121_002, 5_911),
         queried_tokens=Count(812_000_000, 35_100_000),
@@ -240,12 +244,12 @@ BUSY = msgspec.structs.replace(
             cause("extra_key_mismatch", "security", 627, 6, 96),
         ),
         unknown=(
-            Tally("events_dropped", Count(6_001, 260)),
-            Tally("ambiguous_chain", Count(3_900, 120)),
-            Tally("no_worker", Count(1_100, 40)),
+            NamedCount("events_dropped", Count(6_001, 260)),
+            NamedCount("ambiguous_chain", Count(3_900, 120)),
+            NamedCount("no_worker", Count(1_100, 40)),
         ),
     ),
-    moments=tuple(Moment(120 + 7 * (n % 9), 70 + 11 * (n % 5), 3 + n % 7) for n in range(61)),
+    moments=tuple(TimelineStep(120 + 7 * (n % 9), 70 + 11 * (n % 5), 3 + n % 7) for n in range(61)),
     troubles=(
         Trouble(
             level="info",

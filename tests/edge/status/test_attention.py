@@ -10,15 +10,15 @@ from hypothesis import given, settings
 
 from tests.edge.status.snapshots import BUSY, DESTINATION, EMPTY, SOURCE, STREAM, any_of
 from whymiss.edge.status.attention import notices
-from whymiss.edge.status.facts import Count, Door, Snapshot, SpoolRoom, Tally
 from whymiss.edge.status.sections import SECTIONS
+from whymiss.edge.status.snapshot import Count, NamedCount, ReceiverCounts, Snapshot, SpoolRoom
 
 QUIET = msgspec.structs.replace(
     EMPTY,
     destinations=(DESTINATION,),
     sources=(SOURCE,),
     streams=(STREAM,),
-    stream_states=(Tally("whole", Count(1, 0)), Tally("silent", Count(1, 0))),
+    stream_states=(NamedCount("whole", Count(1, 0)), NamedCount("silent", Count(1, 0))),
 )
 SPOOL = SpoolRoom(
     size_bytes=1,
@@ -46,7 +46,7 @@ def spool(**changes: Any) -> Snapshot:
 
 def unknown(lookups: int, holes: int) -> Snapshot:
     verdicts = msgspec.structs.replace(
-        QUIET.verdicts, lookups=Count(9000, lookups), unknown=(Tally("no_worker", Count(5000, holes)),)
+        QUIET.verdicts, lookups=Count(9000, lookups), unknown=(NamedCount("no_worker", Count(5000, holes)),)
     )
     return with_(verdicts=verdicts)
 
@@ -56,26 +56,28 @@ def source(state: str) -> Snapshot:
 
 
 def dropped(recent: float) -> Snapshot:
-    return with_(spans=msgspec.structs.replace(QUIET.spans, dropped=(Tally("redaction_failed", Count(9, recent)),)))
+    return with_(
+        spans=msgspec.structs.replace(QUIET.spans, dropped=(NamedCount("redaction_failed", Count(9, recent)),))
+    )
 
 
 def shed(recent: float) -> Snapshot:
-    return with_(hold=msgspec.structs.replace(QUIET.hold, released=(Tally("shed", Count(9, recent)),)))
+    return with_(hold=msgspec.structs.replace(QUIET.hold, released=(NamedCount("shed", Count(9, recent)),)))
 
 
 def refused(recent: float) -> Snapshot:
-    return with_(doors=(Door(transport="grpc", signal="traces", accepted=Count(), refused=Count(9, recent)),))
+    return with_(doors=(ReceiverCounts(transport="grpc", signal="traces", accepted=Count(), refused=Count(9, recent)),))
 
 
 def states(name: str) -> Snapshot:
-    return with_(stream_states=(Tally(name, Count(3, 0)),))
+    return with_(stream_states=(NamedCount(name, Count(3, 0)),))
 
 
 @pytest.mark.parametrize(
     ("snapshot", "urgency", "words"),
     [
         (with_(state="stopping"), "note", "The service is stopping"),
-        (with_(failures=(Tally("judge", Count(9, 2)),)), "error", "The stage judge failed 2 times"),
+        (with_(failures=(NamedCount("judge", Count(9, 2)),)), "error", "The stage judge failed 2 times"),
         (dropped(1), "error", "1 accepted span dropped in the last 5 s: redaction_failed"),
         (refused(3), "error", "3 requests refused"),
         (shed(4), "warning", "4 requests let go early"),
@@ -115,7 +117,7 @@ def test_what_is_out_of_order_is_said(snapshot: Snapshot, urgency: str, words: s
         source("not subscribed"),
         unknown(19, 19),
         unknown(20, 4),
-        with_(failures=(Tally("judge", Count(9, 0)),), discovery_failures=Count(9, 0)),
+        with_(failures=(NamedCount("judge", Count(9, 0)),), discovery_failures=Count(9, 0)),
     ],
 )
 def test_what_is_in_order_or_long_over_is_not(snapshot: Snapshot) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.edge.status.snapshots import NAMES
 from tests.ledger.test_numbering import ASKING, A, B, store
 from whymiss.edge.kv.silence import Heard
-from whymiss.edge.status.evidence import ROWS_MAX, records_of, sources_of
-from whymiss.edge.status.facts import Count, Stream, Tally
+from whymiss.edge.status.publishers import ROWS_MAX, records_of, sources_of
+from whymiss.edge.status.snapshot import Count, NamedCount, Stream
 from whymiss.edge.status.totals import GAUGES, Totals, sums_of
 from whymiss.ledger.fleet import Delivery, Ledger
 from whymiss.measures import Measures
@@ -40,7 +40,7 @@ def test_holes_are_told_by_reason_and_the_recent_ones_apart() -> None:
         ledger.accept(StreamId("engine", 0), seq, store(SECONDS + at, A + seq), Delivery(now=at / 10))
     (stream,) = streams(ledger, 130, recent_seconds=60)
     assert stream.state == "broken"
-    assert stream.holes == (Tally("events_dropped", Count(3, 1)),)
+    assert stream.holes == (NamedCount("events_dropped", Count(3, 1)),)
     assert stream.last_hole_seconds == 30
 
 
@@ -58,7 +58,7 @@ def test_a_record_that_waits_for_a_replay_comes_first() -> None:
     ledger.accept(StreamId("b", 0), 5, store(SECONDS + 1, B), msgspec.structs.replace(ASKING, now=0.2))
     records = records_of(ledger, 0.3, SECONDS * SECOND, 60.0)
     assert [(stream.worker, stream.state) for stream in records.streams] == [("b", "waiting"), ("a", "whole")]
-    assert records.states == (Tally("whole", Count(1, 0)), Tally("waiting", Count(1, 0)))
+    assert records.states == (NamedCount("whole", Count(1, 0)), NamedCount("waiting", Count(1, 0)))
 
 
 def test_a_fleet_is_cut_after_the_ones_that_need_somebody() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from tests.edge.status.snapshots import BUSY, DESTINATION, EMPTY, SOURCE, STREAM, any_of
-from whymiss.edge.status.facts import Count, Setting, Snapshot, Tally
 from whymiss.edge.status.page import STYLE, page_of
 from whymiss.edge.status.sections import SECTIONS
+from whymiss.edge.status.snapshot import Count, NamedCount, Setting, Snapshot
 
 ELEMENTS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "nav", "h1", "h2", "p", "a"),
@@ -167,7 +167,7 @@ def test_a_full_queue_has_a_full_meter_and_no_longer_one() -> None:
 
 
 def test_the_configuration_and_a_missing_reason_are_said_in_words() -> None:
-    verdicts = msgspec.structs.replace(EMPTY.verdicts, lookups=Count(4, 4), unknown=(Tally("", Count(1, 1)),))
+    verdicts = msgspec.structs.replace(EMPTY.verdicts, lookups=Count(4, 4), unknown=(NamedCount("", Count(1, 1)),))
     words = words_of(msgspec.structs.replace(EMPTY, verdicts=verdicts, settings=(Setting("Fleet view", "declared"),)))
     assert "Fleet view declared" in words
     assert "no reason given" in words

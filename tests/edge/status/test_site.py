@@ -12,9 +12,10 @@ import pytest
 
 from tests.edge.loops import looped
 from tests.edge.status.snapshots import BUSY
-from whymiss.edge.status.facts import Snapshot
 from whymiss.edge.status.site import StatusSite, refresh_seconds
-from whymiss.edge.telemetry.health import Health, Readiness
+from whymiss.edge.status.snapshot import Snapshot
+from whymiss.edge.telemetry.health import Probes, Readiness
+from whymiss.edge.telemetry.site import Site
 
 
 class Looks:
@@ -34,7 +35,7 @@ async def get(port: int, path: str) -> tuple[aiohttp.ClientResponse, str]:
 @looped
 async def test_the_page_runs_nothing_and_its_only_style_is_the_one_it_allows() -> None:
     looks = Looks()
-    health = Health("127.0.0.1:0", Readiness(), StatusSite(looks.take).routes)
+    health = Site("127.0.0.1:0", {**StatusSite(looks.take).routes, **Probes(Readiness()).routes})
     await health.start()
     try:
         answer, page = await get(health.port, "/status")
@@ -54,7 +55,7 @@ async def test_the_page_runs_nothing_and_its_only_style_is_the_one_it_allows() -
 @looped
 async def test_the_twin_in_json_is_the_whole_snapshot() -> None:
     looks = Looks()
-    health = Health("127.0.0.1:0", Readiness(), StatusSite(looks.take).routes)
+    health = Site("127.0.0.1:0", {**StatusSite(looks.take).routes, **Probes(Readiness()).routes})
     await health.start()
     try:
         answer, text = await get(health.port, "/status.json")
@@ -69,7 +70,7 @@ async def test_the_twin_in_json_is_the_whole_snapshot() -> None:
 @looped
 async def test_however_many_look_the_service_is_looked_at_once_a_second() -> None:
     looks = Looks()
-    health = Health("127.0.0.1:0", Readiness(), StatusSite(looks.take, now=lambda: looks.now).routes)
+    health = Site("127.0.0.1:0", {**StatusSite(looks.take, now=lambda: looks.now).routes, **Probes(Readiness()).routes})
     await health.start()
     try:
         for now in (100.0, 100.4, 100.99, 101.0, 101.9):
@@ -83,7 +84,7 @@ async def test_however_many_look_the_service_is_looked_at_once_a_second() -> Non
 
 @looped
 async def test_without_pages_there_are_probes_only() -> None:
-    health = Health("127.0.0.1:0", Readiness())
+    health = Site("127.0.0.1:0", Probes(Readiness()).routes)
     await health.start()
     try:
         answer, _ = await get(health.port, "/status")

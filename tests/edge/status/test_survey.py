@@ -23,7 +23,7 @@ from whymiss.edge.exporters.fan_out import FanOut
 from whymiss.edge.exporters.owed import Owed
 from whymiss.edge.kv.silence import Silence
 from whymiss.edge.service import Service, serving
-from whymiss.edge.status.facts import Count, Moment, Snapshot
+from whymiss.edge.status.snapshot import Count, Snapshot, TimelineStep
 from whymiss.edge.status.survey import Survey, Surveyed
 from whymiss.edge.status.totals import STEP_SECONDS
 from whymiss.edge.telemetry.health import Readiness
@@ -169,7 +169,7 @@ async def test_the_recent_past_ends_where_its_steps_are_used_up() -> None:
     seen = survey.take()
     assert (seen.recent_seconds, seen.uptime_seconds) == (60 * STEP_SECONDS, 62 * STEP_SECONDS)
     assert seen.verdicts.lookups == Count(62, 60)
-    assert seen.moments == (*[Moment(0, 1, 0)] * 60, Moment())
+    assert seen.moments == (*[TimelineStep(0, 1, 0)] * 60, TimelineStep())
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.edge.status.facts import Count, Tally
+from whymiss.edge.status.snapshot import Count, NamedCount
 from whymiss.edge.status.totals import GAUGES, PAST, SUMS, Sums, Totals, Window, sums_of
 from whymiss.measures import OTHER, Dimensions, Measures
 from whymiss.model import Cause, Grade, Owner, Reason, Verdict
@@ -82,14 +82,14 @@ def test_the_past_of_sources_is_not_kept() -> None:
 @pytest.mark.parametrize(
     ("labels", "by", "found"),
     [
-        ((), 0, (Tally("grpc", Count(7, 0)), Tally("http", Count(4, 0)))),
-        (("http",), 1, (Tally("logs", Count(3, 0)), Tally("traces", Count(1, 0)))),
-        ((None, "traces"), 0, (Tally("grpc", Count(7, 0)), Tally("http", Count(1, 0)))),
+        ((), 0, (NamedCount("grpc", Count(7, 0)), NamedCount("http", Count(4, 0)))),
+        (("http",), 1, (NamedCount("logs", Count(3, 0)), NamedCount("traces", Count(1, 0)))),
+        ((None, "traces"), 0, (NamedCount("grpc", Count(7, 0)), NamedCount("http", Count(1, 0)))),
         (("smtp",), 1, ()),
     ],
 )
 def test_series_are_chosen_by_the_labels_that_are_named(
-    labels: tuple[str | None, ...], by: int, found: tuple[Tally, ...]
+    labels: tuple[str | None, ...], by: int, found: tuple[NamedCount, ...]
 ) -> None:
     sums = {("m", "grpc", "traces"): 7.0, ("m", "http", "traces"): 1.0, ("m", "http", "logs"): 3.0, ("n", "http"): 9.0}
     assert Totals(sums, []).tallies("m", *labels, by=by) == found

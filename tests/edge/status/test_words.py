@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.edge.status.words import lately, number, percent, rate, size, span
+from whymiss.edge.status.wording import lately, number, percent, rate, size, span
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from whymiss.edge.telemetry.health import Health, Readiness, Status
+from whymiss.edge.telemetry.health import Probes, Readiness, Status
+from whymiss.edge.telemetry.site import Site
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -25,7 +26,7 @@ async def codes(port: int) -> dict[str, tuple[int, str]]:
 def test_only_ok_is_ready_and_everything_is_alive(status: Status, ready: int) -> None:
     async def run() -> dict[str, tuple[int, str]]:
         readiness = Readiness()
-        health = Health(LOOPBACK, readiness)
+        health = Site(LOOPBACK, Probes(readiness).routes)
         await health.start()
         readiness.become(status)
         found = await codes(health.port)
@@ -37,7 +38,7 @@ def test_only_ok_is_ready_and_everything_is_alive(status: Status, ready: int) ->
 
 def test_service_is_starting_until_it_says_otherwise() -> None:
     async def run() -> int:
-        health = Health(LOOPBACK, Readiness())
+        health = Site(LOOPBACK, Probes(Readiness()).routes)
         await health.start()
         found = await codes(health.port)
         await health.stop()
@@ -48,9 +49,9 @@ def test_service_is_starting_until_it_says_otherwise() -> None:
 
 def test_address_in_use_is_said_at_start() -> None:
     async def run() -> None:
-        first = Health(LOOPBACK, Readiness())
+        first = Site(LOOPBACK, Probes(Readiness()).routes)
         await first.start()
-        second = Health(f"127.0.0.1:{first.port}", Readiness())
+        second = Site(f"127.0.0.1:{first.port}", Probes(Readiness()).routes)
         try:
             with pytest.raises(OSError, match="address already in use"):
                 await second.start()
@@ -62,12 +63,12 @@ def test_address_in_use_is_said_at_start() -> None:
 
 
 def test_stopping_what_never_started_is_harmless() -> None:
-    asyncio.run(Health(LOOPBACK, Readiness()).stop())
+    asyncio.run(Site(LOOPBACK, Probes(Readiness()).routes).stop())
 
 
 def test_probe_over_ipv6_is_answered() -> None:
     async def run() -> int:
-        health = Health("[::1]:0", Readiness())
+        health = Site("[::1]:0", Probes(Readiness()).routes)
         await health.start()
         async with aiohttp.ClientSession() as session, session.get(f"http://[::1]:{health.port}/livez") as response:
             code = response.status

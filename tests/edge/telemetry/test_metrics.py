@@ -19,14 +19,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from prometheus_client.openmetrics import parser
 
 from whymiss.config import TelemetryConfig
-from whymiss.edge.telemetry.metrics import (
-    Collect,
-    MetricsServer,
-    OtlpMetricsPush,
-    Temporality,
-    own_resource,
-)
+from whymiss.edge.telemetry.metrics_page import MetricsPage
+from whymiss.edge.telemetry.metrics_push import Collect, OtlpMetricsPush, Temporality
 from whymiss.edge.telemetry.prometheus import Exposition, Format
+from whymiss.edge.telemetry.resource import own_resource
+from whymiss.edge.telemetry.site import Site
 from whymiss.measures import Dimensions, Measures, MetricSnapshot
 from whymiss.model import Cause, Owner, Verdict
 
@@ -95,7 +92,7 @@ def test_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str)
     async def run() -> tuple[str, str]:
         seen = measures()
         seen.count("whymiss.spans.claimed", 3, dialect="vllm")
-        server = MetricsServer("127.0.0.1:0", seen.in_turn, RESOURCE)
+        server = Site("127.0.0.1:0", MetricsPage(seen.in_turn, RESOURCE).routes)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url, headers={"Accept": accept}) as response:
@@ -113,7 +110,7 @@ def test_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str)
 
 def test_scrape_is_compressed_on_request() -> None:
     async def run() -> list[tuple[str | None, bytes]]:
-        server = MetricsServer("127.0.0.1:0", measures().in_turn, RESOURCE)
+        server = Site("127.0.0.1:0", MetricsPage(measures().in_turn, RESOURCE).routes)
         await server.start()
         url, answers = f"http://127.0.0.1:{server.port}/metrics", []
         async with aiohttp.ClientSession() as session:
@@ -131,7 +128,7 @@ def test_scrape_is_compressed_on_request() -> None:
 
 def test_head_is_answered_without_a_body() -> None:
     async def run() -> tuple[int, bytes, int]:
-        server = MetricsServer("127.0.0.1:0", measures().in_turn, RESOURCE)
+        server = Site("127.0.0.1:0", MetricsPage(measures().in_turn, RESOURCE).routes)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
         async with aiohttp.ClientSession() as session:
@@ -155,7 +152,7 @@ def test_others_on_the_loop_have_their_turn_while_a_scrape_is_written(coding: st
     turns = 0
 
     async def run() -> int:
-        server = MetricsServer("127.0.0.1:0", show, RESOURCE)
+        server = Site("127.0.0.1:0", MetricsPage(show, RESOURCE).routes)
         await server.start()
         url = f"http://127.0.0.1:{server.port}/metrics"
         headers = {"Accept-Encoding": coding}

@@ -33,8 +33,8 @@ class Deferred(msgspec.Struct, frozen=True):
 Reply: TypeAlias = Delivered | Refused | Deferred
 
 
-class Standing:
-    """How a destination answers: whether it defers what it is sent, since when, and the last thing that went wrong.
+class DeliveryState:
+    """How deliveries to a destination go: whether it defers what it is sent, since when, and the last thing that went wrong.
 
     Times are on the clock of `Pace`; ``None`` where there was none.
     """

@@ -16,7 +16,7 @@ from ...redaction import Signal
 from ...wire.split import span_count
 from ..pace import Pace
 from ..telemetry.logs import Log
-from .delivery import Deferred, Delivered, Refused, Standing
+from .delivery import Deferred, Delivered, DeliveryState, Refused
 from .portions import divide
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Exporter:
         self._measures = measures
         self._pace = pace or Pace()
         self._ended = ended
-        self.standing = Standing()
+        self.delivery = DeliveryState()
         self._queue: deque[Redacted] = deque()
         self._queued_bytes = 0
         self._sending: list[_Batch] = []
@@ -270,7 +270,7 @@ class Exporter:
             except Exception as error:
                 _log.error("an attempt failed by a mistake of ours", error=error, exporter=self.name)
                 return Refused(type(error).__name__)
-            self.standing.note(reply, self._pace.now())
+            self.delivery.note(reply, self._pace.now())
             if not isinstance(reply, Deferred):
                 return reply
             wait_seconds = self._wait_seconds(attempts, reply.hint_seconds)

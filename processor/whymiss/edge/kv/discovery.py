@@ -1,6 +1,6 @@
 """Keeps the subscribers that run equal to the publishers that there are.
 
-Publishers are named in the configuration, stand behind a name or are listed in a file. Names and files are
+Publishers are named in the configuration, are behind a host name or are listed in a file. Names and files are
 looked at again and again; what is new is followed, what is gone is let go. What cannot be looked up or read
 changes nothing: the last answer holds, because an engine does not die with its name server.
 """
@@ -23,7 +23,7 @@ from ..telemetry.logs import Log
 log = Log("kv_discovery")
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A larger file is somebody's mistake."""
+"""A larger file is a mistake."""
 
 
 class Subscriber(Protocol):
@@ -51,7 +51,7 @@ async def addresses_of(name: str) -> Sequence[str]:
 
 
 class World(NamedTuple):
-    """What stands outside: variables for ``${env:NAME}`` in files, the resolver of names, and a sleep in seconds."""
+    """What is outside of the process: variables for ``${env:NAME}`` in files, the resolver of names, and a sleep in seconds."""
 
     environ: Mapping[str, str]
     resolve: Resolve = addresses_of
@@ -210,7 +210,7 @@ class _Name:
         self._failing = False
 
     async def look(self) -> bool:
-        """Resolve the name; one line when it begins to fail, and one when it ends. Tells whether it could."""
+        """Resolve the name; one line when it begins to fail, and one when it ends. Returns whether it could."""
         try:
             self.found = sources_at(self.config, await self._resolve(self.config.name))
         except OSError as error:
@@ -235,7 +235,7 @@ class _File:
         self._holds = True
 
     async def look(self) -> bool:
-        """Read the file if it changed; one line for each way and version in which it fails. Tells whether it holds."""
+        """Read the file if it changed; one line for each way and version in which it fails. Returns whether it can be used."""
         try:
             version, text = await asyncio.to_thread(_changed, Path(self.config.name), self._version)
         except OSError as error:

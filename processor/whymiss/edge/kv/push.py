@@ -14,8 +14,8 @@ import grpc.aio
 from ...errors import BadInput
 from ...pipeline import KvSource
 from ...wire.kv_push import Pushed, push_response, read_push, read_snapshot
-from ..receivers.answers import UNAUTHENTICATED, answer_to
 from ..receivers.grpc_calls import authorization_of, refuse
+from ..receivers.refusals import UNAUTHENTICATED, refusal_of
 from ..telemetry.logs import Log
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...pipeline import KvOutcome
     from ..core import Core
-    from ..receivers.answers import Answer
+    from ..receivers.refusals import Refusal
 
     Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -118,8 +118,8 @@ class KvPushes:
         )
         return self._core.kv_frames(source, pushed.frames, time.time_ns(), replayed=False, now=time.monotonic())
 
-    def _refused(self, error: Exception) -> Answer:
-        answer = answer_to(error)
+    def _refused(self, error: Exception) -> Refusal:
+        answer = refusal_of(error)
         self._count_refused(answer.reason)
         if isinstance(error, BadInput):
             _log.warning("a push was refused", error=error)

@@ -42,7 +42,7 @@ class _Source(msgspec.Struct):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """How a source stands: the age in seconds of its last message, ``None`` before the first; whether it is silent."""
+    """What is known of a source: the age in seconds of its last message, ``None`` before the first; whether it is silent."""
 
     seconds: float | None
     silent: bool

@@ -11,7 +11,7 @@ import grpc.aio
 if TYPE_CHECKING:
     from typing import NoReturn, TypeAlias
 
-    from .answers import Answer
+    from .refusals import Refusal
 
     Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -21,7 +21,7 @@ def authorization_of(context: Context) -> str | bytes | None:
     return dict(context.invocation_metadata() or ()).get("authorization")
 
 
-async def refuse(context: Context, answer: Answer, trailers: tuple[tuple[str, bytes], ...] = ()) -> NoReturn:
+async def refuse(context: Context, answer: Refusal, trailers: tuple[tuple[str, bytes], ...] = ()) -> NoReturn:
     """End the call with a refusal."""
     try:
         await context.abort(answer.code, answer.message, trailers)

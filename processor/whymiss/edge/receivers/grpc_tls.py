@@ -66,7 +66,7 @@ class TlsFront:
 
     async def close(self) -> None:
         """End all connections, and forget the socket."""
-        await self._listener.hang_up()
+        await self._listener.abort_all()
         self._remove_directory()
 
 
@@ -142,7 +142,7 @@ class _Outer(_Half):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
-        self._visit.left()
+        self._visit.closed()
         super().connection_lost(exc)
 
     async def _connect(self) -> None:

@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ...wire.json_out import status_body
 from ..telemetry.logs import Log
-from .answers import FAILED, MALFORMED
+from .refusals import FAILED, MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ class Connection(web.RequestHandler):
         self._speaks_http2 = False
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; hang up on a client that takes us for a TLS server."""
+        """Take what came; close the connection of a client that takes us for a TLS server."""
         if not self._greeted and data:
             self._greeted = True
             self._speaks_http2 = data.startswith(_HTTP2)
@@ -51,7 +51,7 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection."""
-        self._visit.left()
+        self._visit.closed()
         super().connection_lost(exc)
 
     def handle_error(

@@ -76,7 +76,7 @@ class Visit:
         if self in self._listener.visits:
             self._listener.idle[self] = None
 
-    def left(self) -> None:
+    def closed(self) -> None:
         """Say that the connection is over."""
         self._listener.idle.pop(self, None)
         self._listener.visits.discard(self)
@@ -96,8 +96,8 @@ class Visit:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def abort(self) -> None:
-        """Hang up."""
-        self.left()
+        """Close the connection without ceremony: nothing that is queued is sent."""
+        self.closed()
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
         elif self._task is not None:
@@ -113,10 +113,10 @@ class Visit:
                 ssl_handshake_timeout=self._listener.handshake_seconds_max,
             )
         except OSError as error:
-            self.left()
+            self.closed()
             self.refused(reason_of(error))
         except asyncio.CancelledError:
-            self.left()
+            self.closed()
             raise
         finally:
             self._task = None
@@ -213,7 +213,7 @@ class Listener:
         for listening in self.sockets:
             listening.close()
 
-    async def hang_up(self) -> None:
+    async def abort_all(self) -> None:
         """End all connections at once, and those that are still in their handshake."""
         for visit in tuple(self.visits):
             visit.abort()

@@ -11,11 +11,11 @@ from ...errors import BadInput, Overloaded
 from ...wire.json_out import export_response, retry_delay_bytes, status_details_bytes
 from ..otlp_names import SERVICES
 from ..security import OPEN, Doorkeeper, server_context
-from .answers import TOO_SLOW, UNAUTHENTICATED, answer_to
 from .grpc_bodies import Bodies, Unhurried
 from .grpc_calls import authorization_of, refuse
 from .grpc_tls import TlsFront
 from .listener import why_not
+from .refusals import TOO_SLOW, UNAUTHENTICATED, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from ...config import GrpcReceiverConfig
     from ...redaction import Signal
-    from .answers import Answer
-    from .intake import Intake
+    from .refusals import Refusal
+    from .request_intake import RequestIntake
 
     Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
 PING_INTERVAL_MS = 5_000
-"""How often a client may ping. Collectors do every 10 s, and by default gRPC hangs up on them at the third."""
+"""How often a client may ping. Collectors do every 10 s, and by default gRPC closes the connection at the third."""
 
 _CONNECTION_AGE_MS = 240_000  # long-lived connections never rebalance otherwise
 _CONNECTION_GRACE_MS = 60_000
@@ -47,7 +47,7 @@ class GrpcReceiver:
         self,
         endpoint: str,
         settings: GrpcReceiverConfig,
-        intake: Intake,
+        intake: RequestIntake,
         *,
         grace_seconds: float = 1.0,
         ping_interval_ms: int = PING_INTERVAL_MS,
@@ -122,7 +122,7 @@ class GrpcReceiver:
         try:
             return await self._bodies.read(context)
         except (TimeoutError, BadInput, Overloaded) as error:
-            answer = TOO_SLOW if isinstance(error, TimeoutError) else answer_to(error)
+            answer = TOO_SLOW if isinstance(error, TimeoutError) else refusal_of(error)
             self._intake.count_refused("grpc", signal, answer.reason)
             await _refuse(context, answer)
 
@@ -135,7 +135,7 @@ class GrpcReceiver:
             try:
                 accepted = await self._intake.accept("grpc", signal, body)
             except Exception as error:
-                answer = answer_to(error)
+                answer = refusal_of(error)
                 self._intake.count_refused("grpc", signal, answer.reason)
                 await _refuse(context, answer)
             return export_response(accepted.rejected, accepted.message, as_json=False, signal=signal)
@@ -143,7 +143,7 @@ class GrpcReceiver:
         return export
 
 
-async def _refuse(context: Context, answer: Answer) -> NoReturn:
+async def _refuse(context: Context, answer: Refusal) -> NoReturn:
     # Go reads the first trailer, Python the second.
     trailers = [("grpc-status-details-bin", status_details_bytes(answer.number, answer.message, answer.retry_seconds))]
     if answer.retry_seconds is not None:

@@ -12,7 +12,7 @@ from ...wire.json_in import logs_from_json, metrics_from_json, traces_from_json
 from ...wire.json_out import export_response, status_body
 from ..otlp_names import PATHS
 from ..security import OPEN, Doorkeeper, server_context
-from . import answers
+from . import refusals
 from .http_bodies import LIMIT_KEY, Budget, Held
 from .http_connection import connections
 from .inflate import CODINGS, inflate
@@ -20,8 +20,8 @@ from .listener import Listener
 
 if TYPE_CHECKING:
     from ...config import HttpReceiverConfig
-    from .answers import Answer
-    from .intake import Intake
+    from .refusals import Refusal
+    from .request_intake import RequestIntake
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 _SIGNALS = {path: signal for signal, path in PATHS.items()}
@@ -36,8 +36,8 @@ _THREADED_JSON_BYTES = 1 << 17
 _YIELD_BYTES = 1 << 20  # inflating this much takes a millisecond or two; then others have their turn
 
 
-class _Refusal(Exception):
-    def __init__(self, answer: Answer) -> None:
+class _RefusedRequest(Exception):
+    def __init__(self, answer: Refusal) -> None:
         super().__init__(answer.message)
         self.answer = answer
 
@@ -49,7 +49,7 @@ class HttpReceiver:
         self,
         endpoint: str,
         settings: HttpReceiverConfig,
-        intake: Intake,
+        intake: RequestIntake,
         *,
         grace_seconds: float = 1.0,
         doorkeeper: Doorkeeper = OPEN,
@@ -89,34 +89,34 @@ class HttpReceiver:
         await asyncio.sleep(0)  # requests that have come begin to be served
         self._server.pre_shutdown()
         await self._server.shutdown(self._grace_seconds)
-        await self._listener.hang_up()
+        await self._listener.abort_all()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         signal = _SIGNALS.get(request.path)
         as_json = request.content_type == _JSON
         if signal is None:
-            return _refused(answers.NOT_FOUND, as_json=as_json)
+            return _refused(refusals.NOT_FOUND, as_json=as_json)
         try:
             return await self._accept(request, signal, as_json=as_json)
         except ConnectionError:
             raise  # the client has left: there is nobody to answer
-        except _Refusal as refusal:
+        except _RefusedRequest as refusal:
             answer = refusal.answer
         except Exception as error:
-            answer = answers.answer_to(error)
+            answer = refusals.refusal_of(error)
         self._intake.count_refused("http", signal, answer.reason)
         return _refused(answer, as_json=as_json)
 
     async def _accept(self, request: web.BaseRequest, signal: Signal, *, as_json: bool) -> web.StreamResponse:
         if not self._doorkeeper.admits(request.headers.get("Authorization")):
-            raise _Refusal(answers.UNAUTHENTICATED)
+            raise _RefusedRequest(refusals.UNAUTHENTICATED)
         if request.method != "POST":
-            raise _Refusal(answers.WRONG_METHOD)
+            raise _RefusedRequest(refusals.WRONG_METHOD)
         if not as_json and request.content_type != _PROTOBUF:
-            raise _Refusal(answers.WRONG_MEDIA_TYPE)
+            raise _RefusedRequest(refusals.WRONG_MEDIA_TYPE)
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in CODINGS:
-            raise _Refusal(answers.WRONG_CODING)
+            raise _RefusedRequest(refusals.WRONG_CODING)
         held = Held(self._budget)
         try:
             body = await self._read(request, held)
@@ -132,7 +132,7 @@ class HttpReceiver:
 
     async def _read(self, request: web.BaseRequest, held: Held) -> bytes:
         if (request.content_length or 0) > self._bytes_max:
-            raise _Refusal(answers.too_large(LIMIT_KEY, self._bytes_max))
+            raise _RefusedRequest(refusals.too_large(LIMIT_KEY, self._bytes_max))
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
@@ -142,7 +142,7 @@ class HttpReceiver:
                 async for piece in request.content.iter_any():
                     self._grow(body, piece, held)
         except TimeoutError:
-            raise _Refusal(answers.TOO_SLOW) from None
+            raise _RefusedRequest(refusals.TOO_SLOW) from None
         return bytes(body)
 
     async def _inflate(self, body: bytes, coding: str, held: Held) -> bytes:
@@ -165,18 +165,18 @@ class HttpReceiver:
     def _grow(self, body: bytearray, piece: bytes, held: Held) -> None:
         """Add to a body while it is within the limit, and all bodies together within theirs."""
         if len(body) + len(piece) > self._bytes_max:
-            raise _Refusal(answers.too_large(LIMIT_KEY, self._bytes_max))
+            raise _RefusedRequest(refusals.too_large(LIMIT_KEY, self._bytes_max))
         held.take(len(piece))
         body += piece
 
 
-def _refused(answer: Answer, *, as_json: bool) -> web.Response:
+def _refused(answer: Refusal, *, as_json: bool) -> web.Response:
     headers = {"Content-Type": _JSON if as_json else _PROTOBUF}
     if answer.retry_seconds is not None:
         headers["Retry-After"] = str(max(1, round(answer.retry_seconds)))
-    if answer is answers.UNAUTHENTICATED:
+    if answer is refusals.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = "Bearer"
-    if answer is answers.WRONG_METHOD:
+    if answer is refusals.WRONG_METHOD:
         headers["Allow"] = "POST"
     body = status_body(answer.number, answer.message, retry_seconds=answer.retry_seconds, as_json=as_json)
     return web.Response(status=answer.status, headers=headers, body=body)

@@ -2,7 +2,7 @@
 
 A segment is ``magic, first sequence, CRC``; a record is ``length, sequence, signal, CRC, body``, little-endian.
 Sequence numbers rise by one from record to record and from segment to segment, so that what is missing can
-be counted, and nothing that merely looks like a record is taken for one. Notes stand in a file of their own
+be counted, and nothing that merely looks like a record is taken for one. Notes are in a file of their own
 beside the segment: the sequence numbers of what is settled, those of what was tried in vain, once a time, and the
 number after its last record once that is known, each with a CRC.
 """
@@ -65,14 +65,14 @@ def encode_header(first: int) -> bytes:
 
 
 def encode_prefix(sequence: int, signal: Signal, body: bytes) -> bytes:
-    """Write what stands before a record's body."""
+    """Encode the header of a record."""
     number = _NUMBERS[signal]
     check = crc32(body, crc32(_CHECKED.pack(len(body), sequence, number)))
     return _RECORD.pack(len(body), sequence, number, check)
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """What stands beside a segment."""
+    """The notes beside a segment."""
 
     settled: frozenset[int]
     """Sequence numbers that need not be replayed."""

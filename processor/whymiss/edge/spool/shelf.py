@@ -19,7 +19,7 @@ from .records import (
     encode_mark,
     encode_notes,
 )
-from .segment import Segment
+from .spool_segment import SpoolSegment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +42,9 @@ class Shelf:
         self._measures = measures
         self._attempts_max = attempts_max
         self._attempts: dict[int, int] = {}
-        self._segments: list[Segment] = []
-        self._old: deque[Segment] = deque()
-        self._unnoted: set[Segment] = set()
+        self._segments: list[SpoolSegment] = []
+        self._old: deque[SpoolSegment] = deque()
+        self._unnoted: set[SpoolSegment] = set()
         self._replaying: dict[int, int] = {}
         self.opened = asyncio.Event()
         """Set once the directory could be opened; until then nothing can be accepted."""
@@ -65,7 +65,7 @@ class Shelf:
         try:
             if found:
                 self.next_sequence = self._mend(found)
-            self._segments = [Segment(first, self._volume.size(first)) for first in found]
+            self._segments = [SpoolSegment(first, self._volume.size(first)) for first in found]
             self._volume.remove_orphans(found)
         except OSError:
             self._volume.close()
@@ -76,18 +76,18 @@ class Shelf:
         self.opened.set()
         _log.info("the spool is open", segments=len(self._segments), bytes=self.size)
 
-    def begin(self, size: int) -> Segment:
+    def begin(self, size: int) -> SpoolSegment:
         """Know of a new, empty segment."""
         if self._segments and self._segments[-1].first == self.next_sequence:
             stale = self._segments.pop()  # it never held a record, and could not be removed
             self._unnoted.discard(stale)
             self.size -= stale.size
-        segment = Segment(self.next_sequence, size)
+        segment = SpoolSegment(self.next_sequence, size)
         self._segments.append(segment)
         self.size += size
         return segment
 
-    def place(self, segment: Segment, size: int) -> int:
+    def place(self, segment: SpoolSegment, size: int) -> int:
         """Add a record that takes so many bytes to a segment; returns its number."""
         sequence = segment.next_sequence
         segment.add()
@@ -127,13 +127,13 @@ class Shelf:
         self.settle(sequence)
         return False
 
-    def close(self, segment: Segment) -> None:
+    def close(self, segment: SpoolSegment) -> None:
         """Know that a segment gets no more records."""
         segment.close()
         self._unnoted.add(segment)
         self.drop_if_over(segment)
 
-    def drop_if_over(self, segment: Segment) -> None:
+    def drop_if_over(self, segment: SpoolSegment) -> None:
         """Remove a segment in which nothing is left."""
         if not segment.closed or segment.left:
             return
@@ -228,7 +228,7 @@ class Shelf:
             return first + _RECORDS_MAX
         return reader.next_sequence
 
-    def _read_back(self, segment: Segment) -> Iterator[Record]:
+    def _read_back(self, segment: SpoolSegment) -> Iterator[Record]:
         try:
             notes = decode_notes(self._volume.notes(segment.first))
             file, size = self._volume.read(segment.first)
@@ -280,5 +280,5 @@ class Shelf:
         write("a segment of the spool is damaged", segment=first, offset=reader.sound_bytes, kind=kind, records=lost)
 
 
-def _first(segment: Segment) -> int:
+def _first(segment: SpoolSegment) -> int:
     return segment.first

@@ -18,8 +18,8 @@ import msgspec
 
 from ...errors import Overloaded
 from .records import HEADER_BYTES, encode_header, encode_prefix
-from .segment import cost
 from .shelf import Shelf
+from .spool_segment import cost
 from .volume import Volume
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...redaction import Signal
     from ..pace import Pace
     from .records import Record
-    from .segment import Segment
+    from .spool_segment import SpoolSegment
 
 NOTE_SECONDS: Final = 0.2
 """What is settled is noted on disk this often; a crash in between costs duplicates."""
@@ -58,7 +58,7 @@ class Spool:
         self._pace = pace
         self._volume = volume or Volume(Path(settings.directory or ""))
         self._shelf = Shelf(self._volume, measures, settings.attempts_max)
-        self._active: Segment | None = None
+        self._active: SpoolSegment | None = None
         self._descriptor = -1
         self._written = 0
         self._waiting: deque[_Waiting] = deque()
@@ -204,7 +204,7 @@ class Spool:
         for one in taken:
             self._place(segment, one)
 
-    def _take(self, segment: Segment) -> list[_Waiting]:
+    def _take(self, segment: SpoolSegment) -> list[_Waiting]:
         """Take the oldest request, for which there is room, and those behind it for which there is too."""
         taken = [self._waiting.popleft()]
         size = cost(taken[0].body)
@@ -234,7 +234,7 @@ class Spool:
         else:
             put()
 
-    def _place(self, segment: Segment, one: _Waiting) -> None:
+    def _place(self, segment: SpoolSegment, one: _Waiting) -> None:
         sequence = self._shelf.place(segment, cost(one.body))
         if one.placed.cancelled():
             self.settle(sequence)
@@ -259,7 +259,7 @@ class Spool:
         if not one.placed.cancelled():
             one.placed.set_exception(error)
 
-    async def _segment_for(self, size: int) -> Segment:
+    async def _segment_for(self, size: int) -> SpoolSegment:
         """Have a segment with room for a request."""
         if not self._shelf.opened.is_set():
             self._shelf.open()
@@ -274,7 +274,7 @@ class Spool:
             raise Overloaded("the spool is full", limit_key="spool.bytes_max")
         return self._active or self._begin()
 
-    def _begin(self) -> Segment:
+    def _begin(self) -> SpoolSegment:
         first = self._shelf.next_sequence
         descriptor = self._volume.create(first)
         try:
@@ -287,7 +287,7 @@ class Spool:
         self._active = self._shelf.begin(HEADER_BYTES)
         return self._active
 
-    def _take_back(self, segment: Segment) -> None:
+    def _take_back(self, segment: SpoolSegment) -> None:
         """Undo a write that failed; where that fails too, leave the segment as it is and begin another."""
         try:
             self._volume.truncate(self._descriptor, self._written)
@@ -313,7 +313,7 @@ class Spool:
             await self._sync()
         self._let_go(self._active)
 
-    def _let_go(self, segment: Segment) -> None:
+    def _let_go(self, segment: SpoolSegment) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         self._active, self._unsynced_since = None, None
         try:

@@ -11,8 +11,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from ...model import ReleaseReason
-from .facts import Destination, Snapshot
-from .words import lately, number, percent, size, span
+from .snapshot import Destination, Snapshot
+from .wording import lately, number, percent, size, span
 
 Urgency: TypeAlias = Literal["error", "warning", "note"]
 """Something is lost or refused; something may be soon, or verdicts suffer; good to know."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .facts import Moment
 from .markup import Html, join, tag
-from .words import number, span
+from .snapshot import TimelineStep
+from .wording import number, span
 
 HEIGHT: Final = 40
 _COLUMN: Final = 4
@@ -15,7 +15,7 @@ _COLUMN: Final = 4
 
 
 def bar(value: float, largest: float, kind: str = "known") -> Html:
-    """A horizontal bar, or nothing for 0. The number stands beside it, so it says nothing to a screen reader."""
+    """A horizontal bar, or nothing for 0. The number is beside it, so it says nothing to a screen reader."""
     if value <= 0 or largest <= 0:
         return Html()
     return _drawing(f"bar {kind}", 100, 10, tag("rect", width=f"{100 * value / largest:.2f}", height="10"))
@@ -31,7 +31,7 @@ def meter(share: float, label: str) -> Html:
     return _drawing(f"bar {kind}", 100, 10, *drawn, label=label)
 
 
-def timeline(moments: Sequence[Moment], step_seconds: float, columns: int) -> Html:
+def timeline(moments: Sequence[TimelineStep], step_seconds: float, columns: int) -> Html:
     """Lookups a step, oldest on the left; from the ground up what hit, what missed for a known cause, and what for none.
 
     There is room for ``columns`` steps, and the newest is always at the right.
@@ -52,7 +52,7 @@ def timeline(moments: Sequence[Moment], step_seconds: float, columns: int) -> Ht
     return _drawing("timeline", ground, HEIGHT + 1, axis, *drawn, label=label)
 
 
-def _column(moment: Moment, left: int, largest: float) -> list[Html]:
+def _column(moment: TimelineStep, left: int, largest: float) -> list[Html]:
     pieces, top = [], float(HEIGHT)
     for kind in ("hits", "misses", "unknown"):
         height = 0.0 if largest <= 0 else HEIGHT * getattr(moment, kind) / largest

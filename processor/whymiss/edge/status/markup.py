@@ -1,6 +1,6 @@
 """HTML that cannot be broken out of: what is not `Html` is text, and text is escaped where it enters.
 
-Names come from strangers (a worker's topic, a resource attribute), so beside the five characters of HTML everything
+Names come from outside (a worker's topic, a resource attribute), so beside the five characters of HTML everything
 invisible is replaced too: an override of the writing direction or a control character would make a name look like
 another one.
 """

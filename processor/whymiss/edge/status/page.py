@@ -8,11 +8,11 @@ from typing import Final
 
 from ...model import SECOND
 from .attention import Notice, notices
-from .facts import Snapshot
 from .markup import Html, join, tag
 from .sections import SECTIONS
+from .snapshot import Snapshot
 from .tables import badge
-from .words import lately, number, percent, rate, size, span
+from .wording import lately, number, percent, rate, size, span
 
 STYLE: Final = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 REFRESH_SECONDS: Final = 10

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from .charts import meter
-from .facts import Count, Destination, Snapshot, Source, Stream, Tally, Trouble
 from .markup import Child, Html, join, tag
+from .misses import causes, unknown
+from .snapshot import Count, Destination, NamedCount, Snapshot, Source, Stream, Trouble
 from .tables import Heading, badge, left_out, lines, named, nothing, pair, quiet, table
-from .verdicts import causes, unknown
-from .words import lately, number, percent, size, span
+from .wording import lately, number, percent, size, span
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def _spans(snapshot: Snapshot) -> Html:
     return table("What became of spans", (Heading("spans"), *_lately(snapshot)), rows)
 
 
-def _named(tallies: Iterable[Tally], what: str, seconds: float) -> list[tuple[Child, ...]]:
+def _named(tallies: Iterable[NamedCount], what: str, seconds: float) -> list[tuple[Child, ...]]:
     return [(join(f"{what} ", tag("b", one.name, class_="name")), *pair(one.count, seconds)) for one in tallies]
 
 
@@ -270,7 +270,7 @@ def _length(seconds: float | None) -> Child:
 
 
 SECTIONS: Final = (
-    Section("verdicts", "Verdicts", causes, wide=True),
+    Section("verdicts", "VerdictCounts", causes, wide=True),
     Section("destinations", "Destinations", _destinations, wide=True),
     Section("sources", "KV-event sources", _sources, wide=True),
     Section("records", "Records by worker", _records, wide=True),
@@ -278,7 +278,7 @@ SECTIONS: Final = (
     Section("unknown", "Unknown budget", unknown),
     Section("requests", "Requests", _requests),
     Section("hold", "Hold", _hold),
-    Section("memory", "Memory", _memory),
+    Section("memory", "MemoryUse", _memory),
     Section("spool", "Spool", _spool),
     Section("troubles", "Last warnings and errors", _troubles, wide=True),
     Section("settings", "Configuration at start", _settings, wide=True),

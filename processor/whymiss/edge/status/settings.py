@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...config import Config
-from .facts import Setting
 from .markup import clean
-from .words import percent, size, span
+from .snapshot import Setting
+from .wording import percent, size, span
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:

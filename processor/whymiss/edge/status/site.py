@@ -1,4 +1,4 @@
-"""Serves the page and its twin in JSON, beside the probes."""
+"""Serves the status page, as HTML and as JSON, beside the probes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from ..telemetry.web import Answer
-from .facts import Snapshot
+from ..telemetry.site import Respond
 from .page import STYLE, page_of
+from .snapshot import Snapshot
 
 REFRESH_SECONDS_MAX: Final = 3600
 KEPT_SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ class StatusSite:
         self._kept: tuple[float, Snapshot] | None = None
 
     @property
-    def routes(self) -> Mapping[str, Answer]:
+    def routes(self) -> Mapping[str, Respond]:
         """What to serve."""
         return {"/status": self._page, "/status.json": self._json}
 

@@ -12,22 +12,22 @@ import msgspec
 from ... import __version__
 from ...model import Cause
 from ..pace import Pace
-from .evidence import Records, records_of, sources_of
-from .facts import (
+from .markup import clean
+from .publishers import Records, records_of, sources_of
+from .settings import settings_of
+from .snapshot import (
     CauseCount,
     Destination,
-    Door,
     Hold,
-    Memory,
-    Moment,
+    MemoryUse,
+    NamedCount,
+    ReceiverCounts,
     Snapshot,
     Spans,
     SpoolRoom,
-    Tally,
-    Verdicts,
+    TimelineStep,
+    VerdictCounts,
 )
-from .markup import clean
-from .settings import settings_of
 from .totals import GAUGES, PAST, STEP_SECONDS, Sums, Totals, Window, sums_of
 from .troubles import Troubles
 
@@ -102,7 +102,7 @@ class Survey:
             self.troubles.close()
 
     def take(self) -> Snapshot:
-        """Say how everything stands."""
+        """Take a snapshot of all parts."""
         measures, now, unix_nanos = self._measure(), self._pace.now(), self._unix_nanos()
         steps = self._window.steps(now, sums_of(measures, PAST))
         totals = Totals(sums_of(measures), steps, sums_of(measures, GAUGES))
@@ -175,17 +175,17 @@ class Survey:
 
 
 def _destination(one: Exporter, totals: Totals, now: float) -> Destination:
-    standing, settings = one.standing, one.settings
-    retrying = standing.deferring_since
-    state = "retrying" if retrying is not None else "idle" if standing.answered_at is None else "ok"
+    delivery, settings = one.delivery, one.settings
+    retrying = delivery.deferring_since
+    state = "retrying" if retrying is not None else "idle" if delivery.answered_at is None else "ok"
     return Destination(
         name=clean(one.name),
         protocol=settings.protocol,
         target=clean(settings.target),
         state=state,
         retrying_seconds=None if retrying is None else now - retrying,
-        code=None if standing.code is None else clean(standing.code),
-        code_seconds=None if standing.failed_at is None else now - standing.failed_at,
+        code=None if delivery.code is None else clean(delivery.code),
+        code_seconds=None if delivery.failed_at is None else now - delivery.failed_at,
         held_requests=one.held_requests,
         held_requests_max=settings.queue_requests_max,
         held_bytes=one.held_bytes,
@@ -196,8 +196,8 @@ def _destination(one: Exporter, totals: Totals, now: float) -> Destination:
     )
 
 
-def _memory(totals: Totals) -> Memory:
-    return Memory(
+def _memory(totals: Totals) -> MemoryUse:
+    return MemoryUse(
         resident_bytes=_gauge(totals, "whymiss.process.memory"),
         parts=totals.gauges("whymiss.memory.held"),
         limits=totals.gauges("whymiss.memory.limit"),
@@ -205,12 +205,12 @@ def _memory(totals: Totals) -> Memory:
     )
 
 
-def _doors(totals: Totals) -> tuple[Door, ...]:
+def _doors(totals: Totals) -> tuple[ReceiverCounts, ...]:
     accepted, refused = "whymiss.receiver.accepted_requests", "whymiss.receiver.refused_requests"
     transports = sorted(totals.values(accepted) | totals.values(refused))
     signals = sorted(totals.values(accepted, 1) | totals.values(refused, 1), reverse=True)
     doors = [
-        Door(
+        ReceiverCounts(
             transport=clean(transport),
             signal=clean(signal),
             accepted=totals.count(accepted, transport, signal),
@@ -237,9 +237,9 @@ def _spans(totals: Totals) -> Spans:
     )
 
 
-def _verdicts(totals: Totals) -> Verdicts:
+def _verdicts(totals: Totals) -> VerdictCounts:
     causes = totals.tallies("prefix_cache.requests")
-    return Verdicts(
+    return VerdictCounts(
         lookups=totals.count("prefix_cache.requests"),
         misses=totals.count("prefix_cache.misses"),
         queried_tokens=totals.count("prefix_cache.queried_tokens"),
@@ -249,7 +249,7 @@ def _verdicts(totals: Totals) -> Verdicts:
     )
 
 
-def _cause(tally: Tally, totals: Totals) -> CauseCount:
+def _cause(tally: NamedCount, totals: Totals) -> CauseCount:
     owners = [one.name for one in totals.tallies("prefix_cache.misses", tally.name, by=1)]
     return CauseCount(
         cause=tally.name,
@@ -259,14 +259,14 @@ def _cause(tally: Tally, totals: Totals) -> CauseCount:
     )
 
 
-def _moment(added: Sums) -> Moment:
+def _moment(added: Sums) -> TimelineStep:
     counts = {key[1]: value for key, value in added.items() if key[0] == "prefix_cache.requests"}
     hits, unknown = counts.get(Cause.NONE, 0.0), counts.get(Cause.UNKNOWN, 0.0)
-    return Moment(hits, sum(counts.values()) - hits - unknown, unknown)
+    return TimelineStep(hits, sum(counts.values()) - hits - unknown, unknown)
 
 
-def _cleaned(tallies: Sequence[Tally]) -> tuple[Tally, ...]:
-    return tuple(Tally(clean(one.name), one.count) for one in tallies)
+def _cleaned(tallies: Sequence[NamedCount]) -> tuple[NamedCount, ...]:
+    return tuple(NamedCount(clean(one.name), one.count) for one in tallies)
 
 
 def _gauge(totals: Totals, name: str) -> int:

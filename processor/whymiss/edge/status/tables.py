@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from .facts import Count
 from .markup import Child, Html, join, tag
-from .words import number, rate
+from .snapshot import Count
+from .wording import number, rate
 
 Row: TypeAlias = Sequence[Child]
 """Its first cell is its name."""
@@ -62,7 +62,7 @@ def pair(count: Count, seconds: float) -> tuple[Child, Child, Child]:
 
 
 def quiet(words: str, kind: str = "") -> Html:
-    """Words that stand back."""
+    """Words in a quieter colour."""
     return tag("span", words, class_=f"quiet {kind}".strip())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from ...measures import INSTRUMENTS, Kind, Measures
-from .facts import Count, Tally
+from .snapshot import Count, NamedCount
 
 Key: TypeAlias = tuple[str, ...]
 """A metric's name and the values of its own labels, in their order."""
@@ -78,26 +78,26 @@ class Totals:
         """A gauge, where it was ever set."""
         return self._gauges.get((name, *labels))
 
-    def gauges(self, name: str) -> tuple[Tally, ...]:
+    def gauges(self, name: str) -> tuple[NamedCount, ...]:
         """A gauge by its only label, largest first."""
-        found = [Tally(key[1], Count(value, value)) for key, value in self._gauges.items() if key[0] == name]
+        found = [NamedCount(key[1], Count(value, value)) for key, value in self._gauges.items() if key[0] == name]
         return tuple(sorted(found, key=lambda tally: (-tally.count.total, tally.name)))
 
     def count(self, name: str, *labels: str | None) -> Count:
-        """The sum of the series with these labels; ``None`` stands for any value, and so do labels left out."""
+        """The sum of the series with these labels; ``None`` means any value, and so do labels left out."""
         total = recent = 0.0
         for key in self._matching(name, labels):
             total += self._sums[key]
             recent += self._recent.get(key, 0.0)
         return Count(total, recent)
 
-    def tallies(self, name: str, *labels: str | None, by: int = 0) -> tuple[Tally, ...]:
+    def tallies(self, name: str, *labels: str | None, by: int = 0) -> tuple[NamedCount, ...]:
         """Counts of the series with these labels by the label at a place, largest first; without those that are 0."""
         found: dict[str, tuple[float, float]] = {}
         for key in self._matching(name, labels):
             total, recent = found.get(key[1 + by], (0.0, 0.0))
             found[key[1 + by]] = (total + self._sums[key], recent + self._recent.get(key, 0.0))
-        tallies = [Tally(one, Count(*count)) for one, count in found.items() if count[0]]
+        tallies = [NamedCount(one, Count(*count)) for one, count in found.items() if count[0]]
         return tuple(sorted(tallies, key=lambda tally: (-tally.count.total, tally.name)))
 
     def values(self, name: str, place: int = 0) -> set[str]:

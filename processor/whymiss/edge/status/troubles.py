@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ..telemetry.logs import OURS
-from .facts import Trouble
+from .snapshot import Trouble
 
 DISTINCT_MAX: Final = 20
 DETAIL_CHARS_MAX: Final = 200

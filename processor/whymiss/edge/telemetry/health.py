@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from aiohttp import web
 
-from .web import Answer, Site
+from .site import Respond
 
 
 class Status(StrEnum):
@@ -37,30 +37,19 @@ class Readiness:
         self._status = status
 
 
-class Health:
+class Probes:
     """Answers ``/livez`` (200 as long as the event loop turns), ``/readyz`` and ``/`` (503 unless `Status.OK`).
 
-    Start it before everything else and stop it last, so that both ends are visible. ``pages`` are for humans, on the
-    same port.
+    Serve them before everything else starts and until all else has stopped, so that both ends are visible.
     """
 
-    def __init__(self, endpoint: str, readiness: Readiness, pages: Mapping[str, Answer] | None = None) -> None:
+    def __init__(self, readiness: Readiness) -> None:
         self._readiness = readiness
-        probes = {"/": self._ready, "/readyz": self._ready, "/livez": self._alive}
-        self._site = Site(endpoint, {**(pages or {}), **probes})
-
-    async def start(self) -> None:
-        """Listen. Raises `OSError` where the address cannot be had."""
-        await self._site.start()
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        await self._site.stop()
 
     @property
-    def port(self) -> int:
-        """The port that is listened on, after `start`."""
-        return self._site.port
+    def routes(self) -> Mapping[str, Respond]:
+        """What to serve."""
+        return {"/": self._ready, "/readyz": self._ready, "/livez": self._alive}
 
     async def _ready(self, _: web.Request) -> web.StreamResponse:
         return self._answer(200 if self._readiness.status is Status.OK else 503)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .records import NOTE_BYTES, RECORD_BYTES
 
 
-class Segment:
+class SpoolSegment:
     """Records from ``first`` on. A segment that is closed and has nothing left in it can be removed."""
 
     __slots__ = ("_settled", "closed", "first", "left", "size", "unnoted")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ...model import Cause, Owner
 from .attention import UNKNOWN_BUDGET
 from .charts import bar, swatch, timeline
-from .facts import CauseCount, Snapshot
 from .markup import Child, Html, join, tag
+from .snapshot import CauseCount, Snapshot
 from .tables import Heading, nothing, table
 from .totals import STEPS_MAX
-from .words import lately, number, percent, span
+from .wording import lately, number, percent, span
 
 
 def causes(snapshot: Snapshot) -> Html:

@@ -1,4 +1,4 @@
-"""The door: whatever a stage raises costs one request, one count and one log line, never the process."""
+"""The receiver: whatever a stage raises costs one request, one count and one log line, never the process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..spool.records import Record
     from ..spool.spool import Spool
 
-Door: TypeAlias = Literal["grpc", "http"]
+Receiver: TypeAlias = Literal["grpc", "http"]
 
 _log = Log("intake")
 
 
-class Intake:
+class RequestIntake:
     """Takes requests from the receivers and hands on what the core lets go of at once.
 
     A request is accepted when the core holds it or the exporters have queued it, and before that it is in
@@ -58,25 +58,25 @@ class Intake:
         """Whether memory is short, and whoever can wait should."""
         return self._memory is not None and self._memory.is_pressed
 
-    async def accept(self, door: Door, signal: Signal, body: bytes) -> Accepted:
+    async def accept(self, receiver: Receiver, signal: Signal, body: bytes) -> Accepted:
         """Take one encoded request, or raise what `answer_to` knows how to answer."""
         try:
             self._fan_out.require_room()
             with nullcontext() if self._memory is None else self._memory.taking(len(body)):
                 accepted = await self._accept(signal, body)
         except (BadInput, Overloaded) as error:
-            _log.warning("a request was refused", error=error, transport=door, signal=signal)
-            self._count_refused_spans(door, signal, body)
+            _log.warning("a request was refused", error=error, transport=receiver, signal=signal)
+            self._count_refused_spans(receiver, signal, body)
             raise
         except Exception as error:
-            _log.error("a stage failed on a request", error=error, transport=door, signal=signal)
+            _log.error("a stage failed on a request", error=error, transport=receiver, signal=signal)
             self._measures.count("whymiss.stage.failures", stage="pipeline", error_type=type(error).__name__)
-            self._count_refused_spans(door, signal, body)
+            self._count_refused_spans(receiver, signal, body)
             raise
         self._accepted()
-        self._measures.count("whymiss.receiver.accepted_requests", transport=door, signal=signal)
+        self._measures.count("whymiss.receiver.accepted_requests", transport=receiver, signal=signal)
         if signal is Signal.TRACES:
-            self._measures.count("whymiss.receiver.accepted_spans", span_count(body), transport=door)
+            self._measures.count("whymiss.receiver.accepted_spans", span_count(body), transport=receiver)
         return accepted
 
     def replay(self, record: Record) -> None:
@@ -121,19 +121,19 @@ class Intake:
         self._fan_out.look(ticket)
         return accepted
 
-    def count_refused(self, door: Door, signal: Signal | Literal["kv_events"], reason: str) -> None:
+    def count_refused(self, receiver: Receiver, signal: Signal | Literal["kv_events"], reason: str) -> None:
         """Count a request that a client was told to have failed."""
-        self._measures.count("whymiss.receiver.refused_requests", transport=door, signal=signal, reason=reason)
+        self._measures.count("whymiss.receiver.refused_requests", transport=receiver, signal=signal, reason=reason)
 
-    def count_refused_connection(self, door: Door, reason: str) -> None:
+    def count_refused_connection(self, receiver: Receiver, reason: str) -> None:
         """Count a connection that was refused before a request came of it."""
-        self._measures.count("whymiss.receiver.refused_connections", transport=door, reason=reason)
+        self._measures.count("whymiss.receiver.refused_connections", transport=receiver, reason=reason)
 
-    def _count_refused_spans(self, door: Door, signal: Signal, body: bytes) -> None:
+    def _count_refused_spans(self, receiver: Receiver, signal: Signal, body: bytes) -> None:
         if signal is not Signal.TRACES:
             return
         try:
             spans = span_count(body)
         except BadInput:
             return
-        self._measures.count("whymiss.receiver.refused_spans", spans, transport=door)
+        self._measures.count("whymiss.receiver.refused_spans", spans, transport=receiver)

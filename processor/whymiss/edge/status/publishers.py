@@ -10,8 +10,8 @@ from ...ledger.fleet import Health, Ledger
 from ...ledger.numbering import Numbering
 from ...model import SECOND, StreamId
 from ..kv.silence import Heard
-from .facts import Count, Source, Stream, Tally
 from .markup import clean
+from .snapshot import Count, NamedCount, Source, Stream
 from .totals import Totals
 
 ROWS_MAX: Final = 50
@@ -60,7 +60,7 @@ class Records(NamedTuple):
 
     streams: tuple[Stream, ...] = ()
     left_out: int = 0
-    states: tuple[Tally, ...] = ()
+    states: tuple[NamedCount, ...] = ()
 
 
 def records_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: float) -> Records:
@@ -72,7 +72,7 @@ def records_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: floa
     return Records(
         streams=tuple(_stream(stream, known[stream], health[stream], times) for stream in order[:ROWS_MAX]),
         left_out=max(0, len(order) - ROWS_MAX),
-        states=tuple(Tally(state.value, Count(states[state], 0.0)) for state in Health if states[state]),
+        states=tuple(NamedCount(state.value, Count(states[state], 0.0)) for state in Health if states[state]),
     )
 
 
@@ -100,6 +100,6 @@ def _stream(stream: StreamId, known: Numbering, health: Health, times: _Times) -
         covered_seconds=max(0, covered) / SECOND if coverage.begins_unix_nanos else None,
         complete=coverage.from_birth,
         expired=coverage.expired,
-        holes=tuple(Tally(reason.value, Count(count, recent[reason])) for reason, count in totals.most_common()),
+        holes=tuple(NamedCount(reason.value, Count(count, recent[reason])) for reason, count in totals.most_common()),
         last_hole_seconds=None if last is None else max(0, times.unix_nanos - last) / SECOND,
     )

@@ -127,7 +127,7 @@ class KvListener:
         self._no_replay_until = time.monotonic() + REPLAY_REST_SECONDS
 
     async def _feed(self, replay: zmq.asyncio.Socket) -> bool:
-        """Take answers; tells whether the end marker came, and not silence."""
+        """Take answers; returns whether the end marker came, and not silence."""
         try:
             # Not wait_for: in Python 3.11 it can swallow the cancellation that `stop` waits for.
             async with asyncio.timeout(self._silence_seconds) as patience:

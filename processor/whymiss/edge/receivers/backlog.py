@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..exporters.fan_out import FanOut
     from ..pace import Pace
     from ..spool.spool import Spool
-    from .intake import Intake
+    from .request_intake import RequestIntake
 
 BYTES_MAX: Final = 64 << 20
 """Bytes read back that may be under way at once."""
@@ -24,10 +24,12 @@ _TURN_SECONDS: Final = 0.05
 _log = Log("spool")
 
 
-class Replay:
+class BacklogReplay:
     """One task, from the start of the service until the backlog has been read."""
 
-    def __init__(self, spool: Spool, intake: Intake, fan_out: FanOut, pace: Pace, requests_per_second: int) -> None:
+    def __init__(
+        self, spool: Spool, intake: RequestIntake, fan_out: FanOut, pace: Pace, requests_per_second: int
+    ) -> None:
         self._spool = spool
         self._intake = intake
         self._fan_out = fan_out

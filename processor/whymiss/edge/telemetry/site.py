@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Respond: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CLOSING_SECONDS = 2.0
 """How long `Site.stop` lets answers finish that have begun."""
@@ -17,7 +17,7 @@ _CLOSING_SECONDS = 2.0
 class Site:
     """Serves ``routes`` on ``endpoint``, which is ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
 
-    def __init__(self, endpoint: str, routes: Mapping[str, Answer]) -> None:
+    def __init__(self, endpoint: str, routes: Mapping[str, Respond]) -> None:
         self._endpoint = endpoint
         app = web.Application()
         app.add_routes([web.get(path, answer) for path, answer in routes.items()])

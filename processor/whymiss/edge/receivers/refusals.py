@@ -8,7 +8,7 @@ import msgspec
 from ...errors import BadInput, Overloaded
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True):
     """A refusal. Only one with ``retry_seconds`` may be sent again; ``reason`` is the label it is counted by."""
 
     reason: str
@@ -24,34 +24,34 @@ class Answer(msgspec.Struct, frozen=True):
         return number
 
 
-def answer_to(error: Exception) -> Answer:
+def refusal_of(error: Exception) -> Refusal:
     """Say what a client is told about an error; the text of an unforeseen one stays with us."""
     match error:
         case Overloaded():
-            return Answer("overloaded", grpc.StatusCode.UNAVAILABLE, 503, str(error), error.retry_after_seconds)
+            return Refusal("overloaded", grpc.StatusCode.UNAVAILABLE, 503, str(error), error.retry_after_seconds)
         case BadInput():
-            return Answer("bad_input", grpc.StatusCode.INVALID_ARGUMENT, 400, str(error))
+            return Refusal("bad_input", grpc.StatusCode.INVALID_ARGUMENT, 400, str(error))
         case _:
             return FAILED
 
 
-def too_large(limit_key: str, bytes_max: int) -> Answer:
+def too_large(limit_key: str, bytes_max: int) -> Refusal:
     """Refuse a body, as it was sent or as it was meant, above a limit."""
     message = f"the body exceeds {bytes_max} bytes (raise {limit_key}, or send smaller batches)"
-    return Answer("too_large", grpc.StatusCode.RESOURCE_EXHAUSTED, 413, message)
+    return Refusal("too_large", grpc.StatusCode.RESOURCE_EXHAUSTED, 413, message)
 
 
-FAILED = Answer("failed", grpc.StatusCode.INTERNAL, 500, "a mistake of whymiss, see its log")
-MALFORMED = Answer("malformed", grpc.StatusCode.INVALID_ARGUMENT, 400, "this is no request of HTTP/1.1")
-NOT_FOUND = Answer("path", grpc.StatusCode.UNIMPLEMENTED, 404, "send to /v1/traces, /v1/metrics or /v1/logs")
-WRONG_METHOD = Answer("method", grpc.StatusCode.UNIMPLEMENTED, 405, "send with POST")
-WRONG_MEDIA_TYPE = Answer(
+FAILED = Refusal("failed", grpc.StatusCode.INTERNAL, 500, "a mistake of whymiss, see its log")
+MALFORMED = Refusal("malformed", grpc.StatusCode.INVALID_ARGUMENT, 400, "this is no request of HTTP/1.1")
+NOT_FOUND = Refusal("path", grpc.StatusCode.UNIMPLEMENTED, 404, "send to /v1/traces, /v1/metrics or /v1/logs")
+WRONG_METHOD = Refusal("method", grpc.StatusCode.UNIMPLEMENTED, 405, "send with POST")
+WRONG_MEDIA_TYPE = Refusal(
     "media_type", grpc.StatusCode.UNIMPLEMENTED, 415, "send application/x-protobuf or application/json"
 )
-WRONG_CODING = Answer(
+WRONG_CODING = Refusal(
     "coding", grpc.StatusCode.UNIMPLEMENTED, 400, "compress with gzip, deflate or zstd, or not at all"
 )
-TOO_SLOW = Answer("too_slow", grpc.StatusCode.UNAVAILABLE, 503, "the body did not arrive in time", 1.0)
-UNAUTHENTICATED = Answer(
+TOO_SLOW = Refusal("too_slow", grpc.StatusCode.UNAVAILABLE, 503, "the body did not arrive in time", 1.0)
+UNAUTHENTICATED = Refusal(
     "unauthenticated", grpc.StatusCode.UNAUTHENTICATED, 401, "show one of receivers.bearer_tokens as a bearer token"
 )

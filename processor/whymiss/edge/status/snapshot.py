@@ -17,21 +17,21 @@ class Count(msgspec.Struct, frozen=True):
     recent: float = 0.0
 
 
-class Tally(msgspec.Struct, frozen=True):
+class NamedCount(msgspec.Struct, frozen=True):
     """A count and what was counted."""
 
     name: str
     count: Count
 
 
-class Door(msgspec.Struct, frozen=True, kw_only=True):
+class ReceiverCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of one signal at one receiver; ``reasons`` say why the refused ones were."""
 
     transport: str
     signal: str
     accepted: Count
     refused: Count
-    reasons: tuple[Tally, ...] = ()
+    reasons: tuple[NamedCount, ...] = ()
 
 
 class Spans(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +43,13 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True):
 
     accepted: Count
     refused: Count
-    claimed: tuple[Tally, ...]
+    claimed: tuple[NamedCount, ...]
     passed_through: Count
     late: Count
-    rejected: tuple[Tally, ...]
-    dropped: tuple[Tally, ...]
-    sent: tuple[Tally, ...]
-    failed: tuple[Tally, ...]
+    rejected: tuple[NamedCount, ...]
+    dropped: tuple[NamedCount, ...]
+    sent: tuple[NamedCount, ...]
+    failed: tuple[NamedCount, ...]
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes_max: int
     oldest_seconds: float | None
     hold_seconds: float
-    released: tuple[Tally, ...]
+    released: tuple[NamedCount, ...]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     covered_seconds: float | None
     complete: bool
     expired: bool
-    holes: tuple[Tally, ...]
+    holes: tuple[NamedCount, ...]
     last_hole_seconds: float | None
 
 
@@ -126,12 +126,12 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     failed: Count
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes held by part, and the limits; ``resident`` is what the process takes from the system."""
 
     resident_bytes: int
-    parts: tuple[Tally, ...]
-    limits: tuple[Tally, ...]
+    parts: tuple[NamedCount, ...]
+    limits: tuple[NamedCount, ...]
     refused: Count
 
 
@@ -157,7 +157,7 @@ class CauseCount(msgspec.Struct, frozen=True, kw_only=True):
     lost_tokens: Count
 
 
-class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+class VerdictCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What was judged. ``unknown`` is by the hole in the evidence."""
 
     lookups: Count
@@ -165,10 +165,10 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     queried_tokens: Count
     hit_tokens: Count
     causes: tuple[CauseCount, ...]
-    unknown: tuple[Tally, ...]
+    unknown: tuple[NamedCount, ...]
 
 
-class Moment(msgspec.Struct, frozen=True):
+class TimelineStep(msgspec.Struct, frozen=True):
     """Lookups judged in one step of the recent past."""
 
     hits: float = 0.0
@@ -204,8 +204,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_nanos: int
     uptime_seconds: float
     recent_seconds: float
-    memory: Memory
-    doors: tuple[Door, ...]
+    memory: MemoryUse
+    doors: tuple[ReceiverCounts, ...]
     spans: Spans
     hold: Hold
     sources: tuple[Source, ...]
@@ -213,14 +213,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     discovery_failures: Count
     streams: tuple[Stream, ...]
     streams_left_out: int
-    stream_states: tuple[Tally, ...]
+    stream_states: tuple[NamedCount, ...]
     retained_bytes: int
     retained_bytes_max: int
     destinations: tuple[Destination, ...]
     spool: SpoolRoom | None
-    verdicts: Verdicts
-    moments: tuple[Moment, ...]
+    verdicts: VerdictCounts
+    moments: tuple[TimelineStep, ...]
     moment_seconds: float
-    failures: tuple[Tally, ...]
+    failures: tuple[NamedCount, ...]
     troubles: tuple[Trouble, ...]
     settings: tuple[Setting, ...]
