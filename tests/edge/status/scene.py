@@ -46,7 +46,10 @@ exporters:
     headers: {{authorization: "{SECRETS[2]}"}}
     retry: {{initial_seconds: 30}}
 join: {{hold_seconds: 2, linger_seconds: 0.2}}
-kv_events: {{sources: [{{endpoint: "tcp://127.0.0.1:{events}"}}, {{endpoint: "tcp://127.0.0.1:{dead}"}}]}}
+kv_events:
+  sources:
+    - {{endpoint: "tcp://127.0.0.1:{events}", worker: vllm-replica-0, rank: 0}}
+    - {{endpoint: "tcp://127.0.0.1:{dead}", worker: vllm-replica-0, rank: 1}}
 workers: {{sole_source: vllm-replica-0}}
 redaction: {{digest_key: "{SECRETS[3]}"}}
 telemetry: {{metrics_endpoint: null}}

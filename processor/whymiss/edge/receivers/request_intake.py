@@ -1,4 +1,4 @@
-"""The receiver: whatever a stage raises costs one request, one count and one log line, never the process."""
+"""The boundary of the core: whatever a stage raises costs one request, one count and one log line, never the process."""
 
 from __future__ import annotations
 
