@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, Density, Filter, Probe
+from whymiss.ledger.columnar.hash_index import Index
+from whymiss.ledger.columnar.kernels import NEIGHBOURS, order_of, ranges_of
+from whymiss.ledger.columnar.pacing import at_once
 from whymiss.ledger.events import Keys
-from whymiss.ledger.filters import FOR_DIGESTS, FOR_KEYS, Density, Filter, Probe
 from whymiss.ledger.findings import Answers, Details, Findings
-from whymiss.ledger.indexes import Index
 from whymiss.ledger.segments import Run
-from whymiss.ledger.sorting import NEIGHBOURS, order_of, ranges_of
-from whymiss.ledger.steps import at_once
 from whymiss.ledger.tally import STATES
 from whymiss.model import Residency
 

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whymiss.ledger.columnar.bloom_filter import Probe
+from whymiss.ledger.columnar.bucket_index import CROWDED, ROWS_A_SLICE, SLICED_FROM, Slices
+from whymiss.ledger.columnar.hash_index import Index
+from whymiss.ledger.columnar.kernels import order_of, ranges_of, spread
 from whymiss.ledger.events import Keys
-from whymiss.ledger.filters import Probe
-from whymiss.ledger.indexes import Index
 from whymiss.ledger.segments import FEW, Run
-from whymiss.ledger.slices import CROWDED, ROWS_A_SLICE, SLICED_FROM, Slices
-from whymiss.ledger.sorting import order_of, ranges_of, spread
 
 LAST = (1 << 64) - 1
 EDGES = st.sampled_from([0, 1, 1 << 32, (1 << 63) - 1, 1 << 63, LAST - 1, LAST])

@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 
 from whymiss.ledger.barriers import Barriers
 from whymiss.ledger.chains import PIECE, PLACED, TAIL, Chains
-from whymiss.ledger.events import Keys
-from whymiss.ledger.filters import FOR_DIGESTS, FOR_KEYS, Filter
-from whymiss.ledger.folding import fold, fold_in_steps
-from whymiss.ledger.history import no_chains
-from whymiss.ledger.indexes import Index
-from whymiss.ledger.merging import EAGER_ROWS, FANOUT, merged, merged_in_steps
-from whymiss.ledger.segments import Place, Segment, run_of
-from whymiss.ledger.sorting import NO_INTEGERS, Integers, cut, order_of, partitioned
-from whymiss.ledger.steps import (
+from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, Filter
+from whymiss.ledger.columnar.hash_index import Index
+from whymiss.ledger.columnar.kernels import NO_INTEGERS, Integers, cut, order_of, partitioned
+from whymiss.ledger.columnar.pacing import (
     LARGE_BYTES,
     PAGE_BYTES,
     PORTION,
@@ -35,6 +30,11 @@ from whymiss.ledger.steps import (
     taken,
     touched,
 )
+from whymiss.ledger.events import Keys
+from whymiss.ledger.folding import fold, fold_in_steps
+from whymiss.ledger.history import no_chains
+from whymiss.ledger.merging import EAGER_ROWS, FANOUT, merged, merged_in_steps
+from whymiss.ledger.segments import Place, Segment, run_of
 from whymiss.model import Tier
 
 DEVICE, HOST = (Tier.DEVICE, 0), (Tier.HOST, 0)

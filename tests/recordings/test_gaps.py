@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.recordings.plays import CAPTURES, Row, folder, rows
+from whymiss.ledger.columnar.bloom_filter import Probe
 from whymiss.ledger.decode import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.filters import Probe
 from whymiss.ledger.fleet import Accepted, Delivery, Ledger
 from whymiss.ledger.frames import EndOfReplay, parse_frames
 from whymiss.ledger.record import StreamRecord

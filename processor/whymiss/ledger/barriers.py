@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model import Removal, Tier
-from .sorting import NO_INTEGERS, Integers
+from .columnar.kernels import NO_INTEGERS, Integers
 
 
 class Effect(IntEnum):

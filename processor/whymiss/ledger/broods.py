@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from .chains import CONTINUES, PLACED, Chains
-from .filters import probe_of
+from .columnar.bloom_filter import probe_of
+from .columnar.kernels import NO_INTEGERS, Integers
 from .segments import Brood, Segment
-from .sorting import NO_INTEGERS, Integers
 
 BROOD = 64
 """Children that are listed in one go."""

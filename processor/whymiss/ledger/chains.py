@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .columnar.bloom_filter import FOR_DIGESTS, Filter, bytes_of
+from .columnar.hash_index import Index
+from .columnar.kernels import NO_INTEGERS, Integers, Rows, order_of
+from .columnar.pacing import Steps, concatenated, taken
 from .events import Keys
-from .filters import FOR_DIGESTS, Filter, bytes_of
-from .indexes import Index
-from .sorting import NO_INTEGERS, Integers, Rows, order_of
-from .steps import Steps, concatenated, taken
 
 PIECE = np.dtype(
     [

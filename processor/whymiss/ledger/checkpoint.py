@@ -27,6 +27,7 @@ from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
 from .barriers import Barrier
 from .chains import PIECE, Chains
+from .columnar.kernels import Integers
 from .digests import Digester
 from .events import Keys
 from .fleet import Ledger
@@ -34,7 +35,6 @@ from .merging import level_of
 from .numbering import Numbering
 from .record import StreamRecord
 from .segments import Run, Segment
-from .sorting import Integers
 
 VERSION = 2
 """Of the chunks; a checkpoint of another version is not read."""

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ..model import ChainFacts, Fact, Residency
-from .sorting import Flags, Integers
+from .columnar.kernels import Flags, Integers
 from .tally import REMOVALS, STATES, Codes
 
 _Slice: TypeAlias = "slice[int | None, int | None, int | None]"

@@ -15,8 +15,9 @@ import numpy as np
 from ..model import Fact, Residency
 from .barriers import Barriers
 from .chains import PIECE, Chains
+from .columnar.bloom_filter import Probe
+from .columnar.kernels import NO_INTEGERS, Integers
 from .events import Keys
-from .filters import Probe
 from .findings import Findings
 from .folding import fold
 from .judging import findings_of
@@ -24,7 +25,6 @@ from .merging import mergeable, merged
 from .passing import Passing
 from .segments import Counted, Place, Segment, grouped
 from .single import Operation, judge_one
-from .sorting import NO_INTEGERS, Integers
 from .tally import tally
 from .timeline import Timeline
 

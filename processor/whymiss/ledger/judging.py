@@ -9,9 +9,9 @@ import numpy as np
 
 from ..model import Residency
 from .barriers import BarrierColumns
+from .columnar.kernels import Integers
 from .findings import Details, Findings, states_of
 from .segments import Counted
-from .sorting import Integers
 from .tally import Codes, in_turns, judge, tally
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]

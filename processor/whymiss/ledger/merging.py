@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .chains import Chains, digests_in_steps
-from .filters import Filter
+from .columnar.bloom_filter import Filter
+from .columnar.bucket_index import Slices
+from .columnar.kernels import Integers, Rows, cut, ordered
+from .columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, touched
 from .segments import SPAN_MAX, Place, Run, Segment
-from .slices import Slices
-from .sorting import Integers, Rows, cut, ordered
-from .steps import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, touched
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS

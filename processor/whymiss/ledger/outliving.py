@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from .barriers import BarrierColumns
+from .columnar.kernels import NO_INTEGERS, Flags, Integers, cut, ordered
+from .columnar.pacing import STEP_ROWS, Steps, concatenated
 from .events import Keys
 from .segments import Counted, Hits, Place, Run, Segment
-from .sorting import NO_INTEGERS, Flags, Integers, cut, ordered
-from .steps import STEP_ROWS, Steps, concatenated
 from .tally import tally
 
 COUNTED_ROWS = STEP_ROWS // 4

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .chains import HAS_OWN, HAS_PREFIX, PLACED, Chains
+from .columnar.kernels import Flags, Integers
 from .events import Keys
 from .history import History
-from .sorting import Flags, Integers
 
 KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 """Flags of a block whose depth and tokens from block 0 on are known."""

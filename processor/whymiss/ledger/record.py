@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
 from .barriers import Barrier
+from .columnar.bloom_filter import Probe, probe_of
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Singles
-from .filters import Probe, probe_of
 from .findings import Answers, Findings
 from .groups import Groups
 from .history import History

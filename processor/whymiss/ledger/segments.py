@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from ..model import Tier
 from .chains import REPORTED, Chains
+from .columnar.bloom_filter import Filter, Probe
+from .columnar.bucket_index import Slices
+from .columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, ranges_of
 from .events import Keys
-from .filters import Filter, Probe
 from .single import Operation
-from .slices import Slices
-from .sorting import NO_INTEGERS, Flags, Integers, ordered, ranges_of
 
 Place: TypeAlias = tuple[Tier, int]
 

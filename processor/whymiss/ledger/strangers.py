@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .columnar.bloom_filter import FOR_KEYS, OpenFilter, mask_of
 from .events import Cleared, KvBatch
-from .filters import FOR_KEYS, OpenFilter, mask_of
 from .history import History
 
 _HALF = 32

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from ..model import Removal, Residency
 from .barriers import BarrierColumns, Effect
+from .columnar.kernels import Flags, Integers
 from .segments import Counted, Hits
-from .sorting import Flags, Integers
 
 Codes = npt.NDArray[np.int8]
 

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 
 import numpy as np
 
-from .sorting import Integers
+from .columnar.kernels import Integers
 
 
 class Timeline:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .events import Keys
-from .sorting import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread, windows_of
-from .steps import SORTING, TAKING, Steps, touched
+from ..events import Keys
+from .kernels import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread, windows_of
+from .pacing import SORTING, TAKING, Steps, touched
 
 ROWS_A_SLICE = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""

@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 import msgspec
 import numpy as np
 
-from .events import Keys
-from .sorting import Integers
-from .steps import MARKING, Steps, at_once, parts_of, touched
+from ..events import Keys
+from .kernels import Integers
+from .pacing import MARKING, Steps, at_once, parts_of, touched
 
 WORD = np.dtype("<u8")
 

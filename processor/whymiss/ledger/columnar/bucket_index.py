@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .events import Keys
-from .sorting import Integers, Rows, ranges_of, windows_of
-from .steps import TAKING, Steps, at_once, parts_of
+from ..events import Keys
+from .kernels import Integers, Rows, ranges_of, windows_of
+from .pacing import TAKING, Steps, at_once, parts_of
 
 ROWS_A_SLICE = 8
 """Rows in a slice, on average."""

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .events import Keys
-from .steps import STEP_BITS, STEP_ROWS, TAKING, Entry, Steps, stretches
+from ..events import Keys
+from .pacing import STEP_BITS, STEP_ROWS, TAKING, Entry, Steps, stretches
 
 Rows: TypeAlias = npt.NDArray[np.uint32]
 """Row numbers of a column."""
