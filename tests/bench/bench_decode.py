@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.digests import Digester
 
 BLOCK_TOKENS = 16

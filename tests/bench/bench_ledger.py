@@ -29,10 +29,10 @@ from tests.bench import ledger_peers as peers
 from tests.bench.ledger_history import Column, History, columns_of, timed
 from tests.bench.ledger_load import BLOCKS, FORMS, GROWING, SHAPES, WITH_REMOVALS, Words, batches, payload
 from whymiss.edge.service import spare_collections
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.schema import WireBatch
 from whymiss.ledger.events import Cleared
 from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.ledger.shapes import WireBatch
 from whymiss.model import StreamId
 
 BLOCKS_A_TURN = 1 << 17

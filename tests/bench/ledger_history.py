@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tests.bench.ledger_load import NANOS, Message, Published
 from tests.bench.ledger_peers import DIGESTER
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.findings import Answers
 from whymiss.ledger.fleet import Delivery, Ledger
 from whymiss.ledger.window import LATE_SECONDS

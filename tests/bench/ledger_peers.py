@@ -15,7 +15,7 @@ from cachetools import TTLCache
 
 from tests.bench.plain_ledger import PlainLedger
 from tests.ledger.batches import apart
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch, Removed, Singles, Stored
 from whymiss.ledger.fleet import Delivery, Ledger

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import Cleared, Event, KvBatch, Removed, Singles, Stored
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.ledger.batches import DIGESTER, decode, own_of, payload, plain, stored
 from whymiss.errors import BadInput
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.events import Cleared, KvBatch, Removed, Stored
 from whymiss.model import Tier
 

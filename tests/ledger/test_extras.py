@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ledger.batches import one, payload, stored
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import ExtraKey, Stored
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.errors import BadInput
-from whymiss.ledger.frames import END, Frame, TopicName, parse_frames, worker_of_topic
+from whymiss.ledger.decode.message import END, Frame, TopicName, parse_frames, worker_of_topic
 from whymiss.model import Tier
 
 SEQ = (258).to_bytes(8, "big")

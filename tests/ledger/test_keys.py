@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.errors import BadInput
-from whymiss.ledger.keys import append_keys, array_header, encode, key_of, read_anything
+from whymiss.ledger.decode.block_keys import append_keys, array_header, encode, key_of, read_anything
 
 MASK = 2**64 - 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.ledger.agreement import run_upkeep
 from tests.ledger.batches import payload, stored
 from tests.ledger.publisher import batches, keys_of
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.record import StreamRecord

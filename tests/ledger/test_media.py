@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from whymiss.ledger.media import place_of
+from whymiss.ledger.decode.medium import place_of
 from whymiss.model import Tier
 
 SPELLINGS: dict[Tier, list[str | None]] = {

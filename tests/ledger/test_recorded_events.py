@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tests.ledger.batches import DIGESTER, Plain, plain
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.frames import END, Frame, parse_frames
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.message import END, Frame, parse_frames
 from whymiss.model import Tier
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.ledger.batches import CLEARED, decode, plain, removed, stored
+from whymiss.ledger.decode.removal_runs import Run, split_runs
+from whymiss.ledger.decode.schema import Shape, WireRemoved, read_event
 from whymiss.ledger.events import Removed
-from whymiss.ledger.removals import Run, split_runs
-from whymiss.ledger.shapes import Shape, WireRemoved, read_event
 
 FIRST = 2**40
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ledger.batches import CLEARED, DIGESTER, Fields, Plain, apart, decode, payload, plain, removed, stored
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.coalescing import FEWEST
 from whymiss.ledger.events import KvBatch, Singles, Stored
 from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.segments import Segment
-from whymiss.ledger.singles import FEWEST
 from whymiss.model import SECOND, StreamId
 
 ALIKE: Fields = {"extra_keys": [None], "group_idx": 0, "kv_cache_spec_kind": "full_attention"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.ledger.agreement import run_upkeep
 from tests.ledger.batches import CLEARED, payload, removed, stored
 from tests.ledger.publisher import batches, keys_of
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Delivery, Ledger

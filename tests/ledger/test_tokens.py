@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ledger.batches import CLEARED, DIGESTER, Plain, own_of, payload, plain, removed, stored
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.events import Keys, Removed, Stored
-from whymiss.ledger.tokens import (
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.token_column import (
     COVERED_TOKENS,
     EVENT_BYTES_MAX,
     GROUP_BYTES,
@@ -19,6 +18,7 @@ from whymiss.ledger.tokens import (
     cover_tokens,
     read_tokens,
 )
+from whymiss.ledger.events import Keys, Removed, Stored
 
 encode = msgspec.msgpack.encode
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.ledger.batches import CLEARED, DIGESTER, decode, one, own_of, payload, plain, removed, stored
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.events import Removed, Stored
 from whymiss.model import Tier
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.recordings.plays import CAPTURES, Row, folder, rows
 from whymiss.ledger.columnar.bloom_filter import Probe
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.message import EndOfReplay, parse_frames
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Accepted, Delivery, Ledger
-from whymiss.ledger.frames import EndOfReplay, parse_frames
 from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.tally import tally
 from whymiss.model import StreamId

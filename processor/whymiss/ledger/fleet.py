@@ -9,10 +9,10 @@ from math import lcm
 import msgspec
 
 from ..model import SECOND, Block, Coverage, GroupSpec, Lookback, Repeats, Residency, Store, StreamId, Tier
+from .decode.message import owns_tier
 from .digests import Digester
 from .events import KvBatch
 from .findings import Answers
-from .frames import owns_tier
 from .numbering import Accepted, Arrival, Delivery, Numbering
 from .record import StreamRecord
 from .window import Window

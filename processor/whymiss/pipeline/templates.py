@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..ledger.columns import Witness
+from ..ledger.decode.builder import Witness
 from ..ledger.digests import Digester
 from ..ledger.events import Keys
 from ..model import Likeness, Prompt, StreamId

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .events import ExtraKey, Keys, Removed, Stored
-from .media import place_of
-from .shapes import NIL, NOTHING, WireRemoved, WireStored, WireStoredUnread
+from ..events import ExtraKey, Keys, Removed, Stored
+from .medium import place_of
+from .schema import NIL, NOTHING, WireRemoved, WireStored, WireStoredUnread
 
 
 class StoredSlot(msgspec.Struct, gc=False):

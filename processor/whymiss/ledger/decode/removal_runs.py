@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Raw
 
-from ..errors import BadInput
-from .shapes import WireRemoved
+from ...errors import BadInput
+from .schema import WireRemoved
 
 _SHORTEST = 4
 _INTEGERS = (b"\x91\xcf", b"\x91\xd3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..model import Tier
+from ...model import Tier
 
 _TIERS = {
     "": Tier.DEVICE,

@@ -13,13 +13,13 @@ from operator import attrgetter
 import msgspec
 from msgspec import Raw
 
-from ..errors import BadInput
-from .digests import BLOCK_TOKENS_MAX
-from .events import Keys, Singles
-from .extras import has_none
-from .keys import DECODE_ERRORS, GROUPS, array_header, key_of, keys_alike
-from .shapes import WireRemoved, WireStored, WireStoredUnread
-from .slots import StoredSlot, stored_of
+from ...errors import BadInput
+from ..digests import BLOCK_TOKENS_MAX
+from ..events import Keys, Singles
+from .block_keys import DECODE_ERRORS, GROUPS, array_header, key_of, keys_alike
+from .event_rows import StoredSlot, stored_of
+from .extra_keys import has_none
+from .schema import WireRemoved, WireStored, WireStoredUnread
 
 _DIGEST_BYTES = 32
 

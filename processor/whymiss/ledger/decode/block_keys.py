@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ..errors import BadInput
+from ...errors import BadInput
 
 DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError)
 """All that msgspec raises on bytes from a stranger: nesting, time stamps and map keys have their own."""

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec import Raw
 
-from ..errors import BadInput
-from .columns import Columns, Witness
-from .digests import Digester
-from .events import KvBatch
-from .keys import DECODE_ERRORS, array_header, read_anything, read_array
-from .removals import Run, split_runs
-from .shapes import (
+from ...errors import BadInput
+from ..digests import Digester
+from ..events import KvBatch
+from .block_keys import DECODE_ERRORS, array_header, read_anything, read_array
+from .builder import Columns, Witness
+from .removal_runs import Run, split_runs
+from .schema import (
     Found,
     WireBatch,
     WireBatchCut,
@@ -32,7 +32,7 @@ from .shapes import (
     WireStoredUnread,
     read_event,
 )
-from .tokens import (
+from .token_column import (
     COVERED_FROM,
     NO_TOKENS,
     READ_FROM,

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadInput
-from .events import Keys
-from .keys import array_header
+from ...errors import BadInput
+from ..events import Keys
+from .block_keys import array_header
 
 COVERED_FROM = 1 << 10
 """Bytes of a batch from which its token ids are covered, if nobody wants them."""

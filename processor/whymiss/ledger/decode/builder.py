@@ -9,26 +9,16 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import UNSET, Raw
 
-from ..errors import BadInput
-from .digests import BLOCK_TOKENS_MAX, Digester, append_tokens
-from .events import Cleared, Event, ExtraKey, Keys, KvBatch
-from .extras import ExtrasReader, has_none
-from .keys import GROUPS, append_keys, array_header, key_of
-from .media import place_of
-from .removals import Run
-from .shapes import (
-    NIL,
-    Found,
-    Lost,
-    Shape,
-    WireCleared,
-    WireEvent,
-    WireRemoved,
-    WireStored,
-    WireStoredUnread,
-)
-from .singles import SinglesSlot, gather
-from .slots import RemovedSlot, StoredSlot, removed_of, same_place, stored_of
+from ...errors import BadInput
+from ..digests import BLOCK_TOKENS_MAX, Digester, append_tokens
+from ..events import Cleared, Event, ExtraKey, Keys, KvBatch
+from .block_keys import GROUPS, append_keys, array_header, key_of
+from .coalescing import SinglesSlot, gather
+from .event_rows import RemovedSlot, StoredSlot, removed_of, same_place, stored_of
+from .extra_keys import ExtrasReader, has_none
+from .medium import place_of
+from .removal_runs import Run
+from .schema import NIL, Found, Lost, Shape, WireCleared, WireEvent, WireRemoved, WireStored, WireStoredUnread
 
 _BIG_ENDIAN, _NATIVE = np.dtype(">u8"), np.dtype(np.uint64)
 _NO_EVENTS = np.zeros(0, np.int64)

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ..errors import BadInput
-from .keys import DECODE_ERRORS, encode, key_of, read_anything
+from ...errors import BadInput
+from .block_keys import DECODE_ERRORS, encode, key_of, read_anything
 
 NIL: Final = b"\xc0"
 NOTHING: Final = Raw(NIL)

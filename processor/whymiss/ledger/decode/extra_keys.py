@@ -12,11 +12,11 @@ from functools import lru_cache
 
 from msgspec import Raw
 
-from ..errors import BadInput
-from .digests import Digester
-from .events import ExtraKey
-from .keys import array_header, encode, read_anything, read_array
-from .shapes import NIL, NOTHING, WireStored, WireStoredUnread
+from ...errors import BadInput
+from ..digests import Digester
+from ..events import ExtraKey
+from .block_keys import array_header, encode, read_anything, read_array
+from .schema import NIL, NOTHING, WireStored, WireStoredUnread
 
 _NILS_MAX = 1 << 12
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from ..errors import BadInput
-from ..model import Tier
-from .media import place_of
+from ...errors import BadInput
+from ...model import Tier
+from .medium import place_of
 
 _END_SEQ = b"\xff" * 8
 _RANK = re.compile(r"(?P<name>.+)-rank-(?P<rank>[0-9]{1,6})", re.DOTALL)
