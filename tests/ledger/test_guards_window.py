@@ -20,7 +20,7 @@ from whymiss.ledger.fleet import Ledger
 from whymiss.ledger.history import no_chains
 from whymiss.ledger.merging import FANOUT, ROWS_MAX, mergeable, merged
 from whymiss.ledger.record import StreamRecord
-from whymiss.ledger.segments import Segment, run_of
+from whymiss.ledger.segment.segment import Segment, run_of
 from whymiss.ledger.window import LATE_SECONDS, PARTS
 from whymiss.model import SECOND, Residency, StreamId, Tier
 

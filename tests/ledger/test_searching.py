@@ -13,7 +13,7 @@ from whymiss.ledger.columnar.kernels import NEIGHBOURS, order_of, ranges_of
 from whymiss.ledger.columnar.pacing import at_once
 from whymiss.ledger.events import Keys
 from whymiss.ledger.findings import Answers, Details, Findings
-from whymiss.ledger.segments import Run
+from whymiss.ledger.segment.segment import Run
 from whymiss.ledger.tally import STATES
 from whymiss.model import Residency
 

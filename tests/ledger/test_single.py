@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.ledger.barriers import NO_BARRIERS, BarrierColumns, Effect
-from whymiss.ledger.segments import Counted, Hits
+from whymiss.ledger.segment.segment import Counted, Hits
 from whymiss.ledger.single import judge_one
 from whymiss.ledger.tally import REMOVALS, STATES, in_turns, judge, tally
 from whymiss.model import Residency

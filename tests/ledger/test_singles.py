@@ -16,7 +16,7 @@ from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.coalescing import FEWEST
 from whymiss.ledger.events import KvBatch, Singles, Stored
 from whymiss.ledger.record import StreamRecord
-from whymiss.ledger.segments import Segment
+from whymiss.ledger.segment.segment import Segment
 from whymiss.model import SECOND, StreamId
 
 ALIKE: Fields = {"extra_keys": [None], "group_idx": 0, "kv_cache_spec_kind": "full_attention"}

@@ -16,7 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .admissions import Admissions
-from .chains import (
+from .digests import Digester
+from .events import Keys, Singles, Stored
+from .history import no_chains
+from .links import ROOT, Link, Links, stretches
+from .prefixes import Prefixes
+from .segment.chain_table import (
     CONTINUES,
     HAS_EXTRAS,
     HAS_OWN,
@@ -30,11 +35,6 @@ from .chains import (
     UNPLACED,
     Chains,
 )
-from .digests import Digester
-from .events import Keys, Singles, Stored
-from .history import no_chains
-from .links import ROOT, Link, Links, stretches
-from .prefixes import Prefixes
 
 Codes: TypeAlias = npt.NDArray[np.uint32]
 """What a run has beside each key."""

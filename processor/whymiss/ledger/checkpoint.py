@@ -26,7 +26,6 @@ import numpy.typing as npt
 from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
 from .barriers import Barrier
-from .chains import PIECE, Chains
 from .columnar.kernels import Integers
 from .digests import Digester
 from .events import Keys
@@ -34,7 +33,8 @@ from .fleet import Ledger
 from .merging import level_of
 from .numbering import Numbering
 from .record import StreamRecord
-from .segments import Run, Segment
+from .segment.chain_table import PIECE, Chains
+from .segment.segment import Run, Segment
 
 VERSION = 2
 """Of the chunks; a checkpoint of another version is not read."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..model import Fact, Residency
 from .barriers import Barriers
-from .chains import PIECE, Chains
 from .columnar.bloom_filter import Probe
 from .columnar.kernels import NO_INTEGERS, Integers
 from .events import Keys
@@ -22,8 +21,9 @@ from .findings import Findings
 from .folding import fold
 from .judging import findings_of
 from .merging import mergeable, merged
-from .passing import Passing
-from .segments import Counted, Place, Segment, grouped
+from .segment.chain_table import PIECE, Chains
+from .segment.pruning import Passing
+from .segment.segment import Counted, Place, Segment, grouped
 from .single import Operation, judge_one
 from .tally import tally
 from .timeline import Timeline

@@ -19,7 +19,7 @@ from .groups import Groups
 from .history import History
 from .links import Links
 from .reports import Reports
-from .segments import Place, Run, Segment, run_of
+from .segment.segment import Place, Run, Segment, run_of
 
 
 class _Part(msgspec.Struct, gc=False):

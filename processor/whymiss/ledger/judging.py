@@ -11,7 +11,7 @@ from ..model import Residency
 from .barriers import BarrierColumns
 from .columnar.kernels import Integers
 from .findings import Details, Findings, states_of
-from .segments import Counted
+from .segment.segment import Counted
 from .tally import Codes, in_turns, judge, tally
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]

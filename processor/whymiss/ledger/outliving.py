@@ -15,7 +15,7 @@ from .barriers import BarrierColumns
 from .columnar.kernels import NO_INTEGERS, Flags, Integers, cut, ordered
 from .columnar.pacing import STEP_ROWS, Steps, concatenated
 from .events import Keys
-from .segments import Counted, Hits, Place, Run, Segment
+from .segment.segment import Counted, Hits, Place, Run, Segment
 from .tally import tally
 
 COUNTED_ROWS = STEP_ROWS // 4

@@ -22,7 +22,7 @@ from .groups import Groups
 from .history import History
 from .intake import Intake
 from .kinship import Kinship, Tail
-from .segments import Place
+from .segment.segment import Place
 from .stores import stores
 from .strangers import Named
 from .twins import Content, Twins

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..model import DENSE_KINDS, Tier
 from .events import Keys, KvBatch, Stored
-from .segments import Place
+from .segment.segment import Place
 
 
 class Reports:

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from ..model import Store
-from .chains import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
 from .history import History
-from .segments import Segment
+from .segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
+from .segment.segment import Segment
 
 
 class _Told(msgspec.Struct, frozen=True, eq=False):

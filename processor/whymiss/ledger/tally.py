@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..model import Removal, Residency
 from .barriers import BarrierColumns, Effect
 from .columnar.kernels import Flags, Integers
-from .segments import Counted, Hits
+from .segment.segment import Counted, Hits
 
 Codes = npt.NDArray[np.int8]
 

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from ..model import Block, Residency
-from .chains import HAS_EXTRAS, Chains
 from .columnar.bloom_filter import Probe, probe_of
 from .columnar.kernels import Flags, Integers, distinct
 from .events import Keys
 from .findings import Findings
 from .history import History
 from .placed import KNOWN, depths, leading, placed, usable
+from .segment.chain_table import HAS_EXTRAS, Chains
 
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""

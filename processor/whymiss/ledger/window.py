@@ -9,7 +9,7 @@ from cachetools import TTLCache
 
 from .history import Upkeep
 from .record import StreamRecord
-from .segments import Segment
+from .segment.segment import Segment
 
 LATE_SECONDS = 300.0
 """Kept beyond the window: a span arrives when its request has ended, and is judged later still."""

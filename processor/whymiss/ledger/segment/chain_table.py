@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .columnar.bloom_filter import FOR_DIGESTS, Filter, bytes_of
-from .columnar.hash_index import Index
-from .columnar.kernels import NO_INTEGERS, Integers, Rows, order_of
-from .columnar.pacing import Steps, concatenated, taken
-from .events import Keys
+from ..columnar.bloom_filter import FOR_DIGESTS, Filter, bytes_of
+from ..columnar.hash_index import Index
+from ..columnar.kernels import NO_INTEGERS, Integers, Rows, order_of
+from ..columnar.pacing import Steps, concatenated, taken
+from ..events import Keys
 
 PIECE = np.dtype(
     [

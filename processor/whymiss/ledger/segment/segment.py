@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Tier
-from .chains import REPORTED, Chains
-from .columnar.bloom_filter import Filter, Probe
-from .columnar.bucket_index import Slices
-from .columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, ranges_of
-from .events import Keys
-from .single import Operation
+from ...model import Tier
+from ..columnar.bloom_filter import Filter, Probe
+from ..columnar.bucket_index import Slices
+from ..columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, ranges_of
+from ..events import Keys
+from ..single import Operation
+from .chain_table import REPORTED, Chains
 
 Place: TypeAlias = tuple[Tier, int]
 
