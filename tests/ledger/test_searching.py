@@ -12,9 +12,9 @@ from whymiss.ledger.columnar.hash_index import Index
 from whymiss.ledger.columnar.kernels import NEIGHBOURS, order_of, ranges_of
 from whymiss.ledger.columnar.pacing import at_once
 from whymiss.ledger.events import Keys
-from whymiss.ledger.findings import Answers, Details, Findings
+from whymiss.ledger.residency.copies import STATES
+from whymiss.ledger.residency.facts import Answers, Details, Findings
 from whymiss.ledger.segment.segment import Run
-from whymiss.ledger.tally import STATES
 from whymiss.model import Residency
 
 WIDE = st.integers(0, (1 << 64) - 1)

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.ledger.barriers import NO_BARRIERS, BarrierColumns, Effect
+from whymiss.ledger.residency.copies import REMOVALS, STATES, in_turns, judge, tally
+from whymiss.ledger.residency.copies_of_one import judge_one
+from whymiss.ledger.residency.resets import NO_BARRIERS, BarrierColumns, Effect
 from whymiss.ledger.segment.segment import Counted, Hits
-from whymiss.ledger.single import judge_one
-from whymiss.ledger.tally import REMOVALS, STATES, in_turns, judge, tally
 from whymiss.model import Residency
 
 LAST = 40

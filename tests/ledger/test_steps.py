@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whymiss.ledger.barriers import Barriers
 from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, Filter
 from whymiss.ledger.columnar.hash_index import Index
 from whymiss.ledger.columnar.kernels import NO_INTEGERS, Integers, cut, order_of, partitioned
@@ -33,6 +32,7 @@ from whymiss.ledger.events import Keys
 from whymiss.ledger.folding import fold, fold_in_steps
 from whymiss.ledger.history import no_chains
 from whymiss.ledger.merging import EAGER_ROWS, FANOUT, merged, merged_in_steps
+from whymiss.ledger.residency.resets import Barriers
 from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, Chains
 from whymiss.ledger.segment.segment import Place, Segment, run_of
 from whymiss.model import Tier

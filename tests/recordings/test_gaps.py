@@ -15,7 +15,7 @@ from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Accepted, Delivery, Ledger
 from whymiss.ledger.record import StreamRecord
-from whymiss.ledger.tally import tally
+from whymiss.ledger.residency.copies import tally
 from whymiss.model import StreamId
 from whymiss.tools.recording import KvMessage, Recording
 from whymiss.tools.replay import Replay, default_config

@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
-from .barriers import Barrier
 from .columnar.kernels import Integers
 from .digests import Digester
 from .events import Keys
@@ -33,6 +32,7 @@ from .fleet import Ledger
 from .merging import level_of
 from .numbering import Numbering
 from .record import StreamRecord
+from .residency.resets import Barrier
 from .segment.chain_table import PIECE, Chains
 from .segment.segment import Run, Segment
 

@@ -12,9 +12,9 @@ from ..model import SECOND, Block, Coverage, GroupSpec, Lookback, Repeats, Resid
 from .decode.message import owns_tier
 from .digests import Digester
 from .events import KvBatch
-from .findings import Answers
 from .numbering import Accepted, Arrival, Delivery, Numbering
 from .record import StreamRecord
+from .residency.facts import Answers
 from .window import Window
 
 __all__ = ["Accepted", "Arrival", "Delivery", "Health", "Ledger"]

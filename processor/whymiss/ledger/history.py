@@ -13,19 +13,19 @@ import msgspec
 import numpy as np
 
 from ..model import Fact, Residency
-from .barriers import Barriers
 from .columnar.bloom_filter import Probe
 from .columnar.kernels import NO_INTEGERS, Integers
 from .events import Keys
-from .findings import Findings
 from .folding import fold
-from .judging import findings_of
 from .merging import mergeable, merged
+from .residency.copies import tally
+from .residency.copies_of_one import Operation, judge_one
+from .residency.facts import Findings
+from .residency.resets import Barriers
+from .residency.states import findings_of
 from .segment.chain_table import PIECE, Chains
 from .segment.pruning import Passing
 from .segment.segment import Counted, Place, Segment, grouped
-from .single import Operation, judge_one
-from .tally import tally
 from .timeline import Timeline
 
 

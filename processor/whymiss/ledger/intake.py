@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from ..model import Removal, Tier
 from .admissions import Admissions
-from .barriers import Barrier
 from .chaining import Chaining
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Singles, Stored
@@ -19,6 +18,7 @@ from .groups import Groups
 from .history import History
 from .links import Links
 from .reports import Reports
+from .residency.resets import Barrier
 from .segment.segment import Place, Run, Segment, run_of
 
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
-from .barriers import Barrier
 from .columnar.bloom_filter import Probe, probe_of
 from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Singles
-from .findings import Answers, Findings
 from .groups import Groups
 from .history import History
 from .intake import Intake
 from .kinship import Kinship, Tail
+from .residency.facts import Answers, Findings
+from .residency.resets import Barrier
 from .segment.segment import Place
 from .stores import stores
 from .strangers import Named

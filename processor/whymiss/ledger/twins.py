@@ -13,9 +13,9 @@ from ..model import Block, Residency
 from .columnar.bloom_filter import Probe, probe_of
 from .columnar.kernels import Flags, Integers, distinct
 from .events import Keys
-from .findings import Findings
 from .history import History
 from .placed import KNOWN, depths, leading, placed, usable
+from .residency.facts import Findings
 from .segment.chain_table import HAS_EXTRAS, Chains
 
 TWINS_MAX = 256

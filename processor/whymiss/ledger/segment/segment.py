@@ -19,7 +19,7 @@ from ..columnar.bloom_filter import Filter, Probe
 from ..columnar.bucket_index import Slices
 from ..columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, ranges_of
 from ..events import Keys
-from ..single import Operation
+from ..residency.copies_of_one import Operation
 from .chain_table import REPORTED, Chains
 
 Place: TypeAlias = tuple[Tier, int]

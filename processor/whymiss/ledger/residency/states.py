@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..model import Residency
-from .barriers import BarrierColumns
-from .columnar.kernels import Integers
-from .findings import Details, Findings, states_of
-from .segment.segment import Counted
-from .tally import Codes, in_turns, judge, tally
+from ...model import Residency
+from ..columnar.kernels import Integers
+from ..segment.segment import Counted
+from .copies import Codes, in_turns, judge, tally
+from .facts import Details, Findings, states_of
+from .resets import BarrierColumns
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 """When events happened."""

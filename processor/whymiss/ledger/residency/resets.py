@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Removal, Tier
-from .columnar.kernels import NO_INTEGERS, Integers
+from ...model import Removal, Tier
+from ..columnar.kernels import NO_INTEGERS, Integers
 
 
 class Effect(IntEnum):

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..model import Removal, Residency
-from .barriers import BarrierColumns, Effect
+from ...model import Removal, Residency
+from .resets import BarrierColumns, Effect
 
 Operation: TypeAlias = tuple[int, bool]
 """The ordinal of an event that stored (``True``) or removed a copy of the block."""

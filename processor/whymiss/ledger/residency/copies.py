@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Removal, Residency
-from .barriers import BarrierColumns, Effect
-from .columnar.kernels import Flags, Integers
-from .segment.segment import Counted, Hits
+from ...model import Removal, Residency
+from ..columnar.kernels import Flags, Integers
+from ..segment.segment import Counted, Hits
+from .resets import BarrierColumns, Effect
 
 Codes = npt.NDArray[np.int8]
 

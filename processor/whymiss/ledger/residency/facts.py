@@ -10,9 +10,9 @@ from typing import TypeAlias, overload
 import msgspec
 import numpy as np
 
-from ..model import ChainFacts, Fact, Residency
-from .columnar.kernels import Flags, Integers
-from .tally import REMOVALS, STATES, Codes
+from ...model import ChainFacts, Fact, Residency
+from ..columnar.kernels import Flags, Integers
+from .copies import REMOVALS, STATES, Codes
 
 _Slice: TypeAlias = "slice[int | None, int | None, int | None]"
 
