@@ -12,9 +12,9 @@ from tests.ledger.test_numbering import STREAM, A, B, record_of, resumed, store
 from tests.ledger.test_window import many
 from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import BYTE_ORDER, VERSION, dump, load
+from whymiss.ledger.compaction.merge import level_of
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Arrival, Delivery, Health, Ledger
-from whymiss.ledger.merging import level_of
 from whymiss.model import SECOND, StreamId
 
 

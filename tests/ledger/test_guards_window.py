@@ -14,11 +14,11 @@ from tests.ledger.test_guards_folding import folded, tell
 from tests.ledger.test_guards_intake import DENSE, SLIDING, chain
 from tests.ledger.test_numbering import STREAM, A, B, record_of, remove, state, store
 from tests.ledger.test_window import WINDOW, at, lived, many
+from whymiss.ledger.compaction.merge import FANOUT, ROWS_MAX, mergeable, merged
 from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.fleet import Ledger
 from whymiss.ledger.history import no_chains
-from whymiss.ledger.merging import FANOUT, ROWS_MAX, mergeable, merged
 from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.segment.segment import Segment, run_of
 from whymiss.ledger.window import LATE_SECONDS, PARTS

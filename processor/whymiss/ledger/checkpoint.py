@@ -26,10 +26,10 @@ import numpy.typing as npt
 from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
 from .columnar.kernels import Integers
+from .compaction.merge import level_of
 from .digests import Digester
 from .events import Keys
 from .fleet import Ledger
-from .merging import level_of
 from .numbering import Numbering
 from .record import StreamRecord
 from .residency.resets import Barrier

@@ -15,9 +15,9 @@ import numpy as np
 from ..model import Fact, Residency
 from .columnar.bloom_filter import Probe
 from .columnar.kernels import NO_INTEGERS, Integers
+from .compaction.fold import fold
+from .compaction.merge import mergeable, merged
 from .events import Keys
-from .folding import fold
-from .merging import mergeable, merged
 from .residency.copies import tally
 from .residency.copies_of_one import Operation, judge_one
 from .residency.facts import Findings

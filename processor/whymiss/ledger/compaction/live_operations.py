@@ -11,12 +11,12 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from .columnar.kernels import NO_INTEGERS, Flags, Integers, cut, ordered
-from .columnar.pacing import STEP_ROWS, Steps, concatenated
-from .events import Keys
-from .residency.copies import tally
-from .residency.resets import BarrierColumns
-from .segment.segment import Counted, Hits, Place, Run, Segment
+from ..columnar.kernels import NO_INTEGERS, Flags, Integers, cut, ordered
+from ..columnar.pacing import STEP_ROWS, Steps, concatenated
+from ..events import Keys
+from ..residency.copies import tally
+from ..residency.resets import BarrierColumns
+from ..segment.segment import Counted, Hits, Place, Run, Segment
 
 COUNTED_ROWS = STEP_ROWS // 4
 """Operations that are looked at in one step."""

@@ -11,15 +11,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .columnar.bloom_filter import Filter
-from .columnar.bucket_index import Slices
-from .columnar.kernels import NO_INTEGERS, Integers, Rows, cut
-from .columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
-from .events import Keys
-from .outliving import Kept, outliving
-from .residency.resets import Barriers
-from .segment.chain_table import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
-from .segment.segment import Place, Run, Segment
+from ..columnar.bloom_filter import Filter
+from ..columnar.bucket_index import Slices
+from ..columnar.kernels import NO_INTEGERS, Integers, Rows, cut
+from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
+from ..events import Keys
+from ..residency.resets import Barriers
+from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
+from ..segment.segment import Place, Run, Segment
+from .live_operations import Kept, outliving
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 
