@@ -15,7 +15,7 @@ from .columnar.bloom_filter import Probe, probe_of
 from .columnar.kernels import Integers
 from .events import Keys
 from .history import History
-from .links import Links
+from .memtable.chain_tails import Links
 from .placed import depths, leading, placed, usable
 from .segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, Chains
 

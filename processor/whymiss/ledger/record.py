@@ -18,8 +18,8 @@ from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Singles
 from .groups import Groups
 from .history import History
-from .intake import Intake
 from .kinship import Kinship, Tail
+from .memtable.segment_builder import Intake
 from .residency.facts import Answers, Findings
 from .residency.resets import Barrier
 from .segment.segment import Place

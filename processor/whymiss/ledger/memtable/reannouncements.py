@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..model import DENSE_KINDS, Tier
-from .events import Keys, KvBatch, Stored
-from .segment.segment import Place
+from ...model import DENSE_KINDS, Tier
+from ..events import Keys, KvBatch, Stored
+from ..segment.segment import Place
 
 
 class Reports:

@@ -15,13 +15,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .admissions import Admissions
-from .digests import Digester
-from .events import Keys, Singles, Stored
-from .history import no_chains
-from .links import ROOT, Link, Links, stretches
-from .prefixes import Prefixes
-from .segment.chain_table import (
+from ..digests import Digester
+from ..events import Keys, Singles, Stored
+from ..history import no_chains
+from ..segment.chain_table import (
     CONTINUES,
     HAS_EXTRAS,
     HAS_OWN,
@@ -35,6 +32,9 @@ from .segment.chain_table import (
     UNPLACED,
     Chains,
 )
+from .chain_tails import ROOT, Link, Links, stretches
+from .lookup_position import Admissions
+from .prefix_digests import Prefixes
 
 Codes: TypeAlias = npt.NDArray[np.uint32]
 """What a run has beside each key."""

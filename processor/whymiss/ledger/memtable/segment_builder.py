@@ -9,17 +9,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..model import Removal, Tier
-from .admissions import Admissions
-from .chaining import Chaining
-from .digests import Digester
-from .events import Cleared, Keys, KvBatch, Removed, Singles, Stored
-from .groups import Groups
-from .history import History
-from .links import Links
-from .reports import Reports
-from .residency.resets import Barrier
-from .segment.segment import Place, Run, Segment, run_of
+from ...model import Removal, Tier
+from ..digests import Digester
+from ..events import Cleared, Keys, KvBatch, Removed, Singles, Stored
+from ..groups import Groups
+from ..history import History
+from ..residency.resets import Barrier
+from ..segment.segment import Place, Run, Segment, run_of
+from .chain_builder import Chaining
+from .chain_tails import Links
+from .lookup_position import Admissions
+from .reannouncements import Reports
 
 
 class _Part(msgspec.Struct, gc=False):
