@@ -10,8 +10,8 @@ import pytest
 from tests.ledger.batches import DIGESTER, Fields, decode, removed, stored
 from tests.ledger.test_guards_folding import folded, tell
 from tests.ledger.test_numbering import STREAM
-from whymiss.ledger.broods import BROOD
-from whymiss.ledger.kinship import SIBLINGS_MAX
+from whymiss.ledger.query.children import BROOD
+from whymiss.ledger.query.siblings import SIBLINGS_MAX
 from whymiss.ledger.record import StreamRecord
 from whymiss.model import Repeats
 

@@ -18,14 +18,14 @@ from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Singles
 from .groups import Groups
 from .history import History
-from .kinship import Kinship, Tail
 from .memtable.segment_builder import Intake
+from .query.never_named import Named
+from .query.same_tokens import Content, Twins
+from .query.siblings import Kinship, Tail
+from .query.stores import stores
 from .residency.facts import Answers, Findings
 from .residency.resets import Barrier
 from .segment.segment import Place
-from .stores import stores
-from .strangers import Named
-from .twins import Content, Twins
 
 PENDING_ROWS = 1 << 13
 """Operations noted before they are laid out."""

@@ -9,15 +9,15 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from ..model import Block, Repeats
-from .broods import children_in
-from .columnar.bloom_filter import Probe, probe_of
-from .columnar.kernels import Integers
-from .events import Keys
-from .history import History
-from .memtable.chain_tails import Links
-from .placed import depths, leading, placed, usable
-from .segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, Chains
+from ...model import Block, Repeats
+from ..columnar.bloom_filter import Probe, probe_of
+from ..columnar.kernels import Integers
+from ..events import Keys
+from ..history import History
+from ..memtable.chain_tails import Links
+from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, Chains
+from .chain_scan import depths, leading, placed, usable
+from .children import children_in
 
 RIVALS_MAX = 256
 """Blocks a segment with the same own tokens that a comparison looks at, the last stored ones."""

@@ -9,14 +9,14 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from ..model import Block, Residency
-from .columnar.bloom_filter import Probe, probe_of
-from .columnar.kernels import Flags, Integers, distinct
-from .events import Keys
-from .history import History
-from .placed import KNOWN, depths, leading, placed, usable
-from .residency.facts import Findings
-from .segment.chain_table import HAS_EXTRAS, Chains
+from ...model import Block, Residency
+from ..columnar.bloom_filter import Probe, probe_of
+from ..columnar.kernels import Flags, Integers, distinct
+from ..events import Keys
+from ..history import History
+from ..residency.facts import Findings
+from ..segment.chain_table import HAS_EXTRAS, Chains
+from .chain_scan import KNOWN, depths, leading, placed, usable
 
 TWINS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from ..model import Store
-from .history import History
-from .segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
-from .segment.segment import Segment
+from ...model import Store
+from ..history import History
+from ..segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
+from ..segment.segment import Segment
 
 
 class _Told(msgspec.Struct, frozen=True, eq=False):

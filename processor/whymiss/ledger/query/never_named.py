@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .columnar.bloom_filter import FOR_KEYS, OpenFilter, mask_of
-from .events import Cleared, KvBatch
-from .history import History
+from ..columnar.bloom_filter import FOR_KEYS, OpenFilter, mask_of
+from ..events import Cleared, KvBatch
+from ..history import History
 
 _HALF = 32
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .columnar.bloom_filter import probe_of
-from .columnar.kernels import NO_INTEGERS, Integers
-from .segment.chain_table import CONTINUES, PLACED, Chains
-from .segment.segment import Brood, Segment
+from ..columnar.bloom_filter import probe_of
+from ..columnar.kernels import NO_INTEGERS, Integers
+from ..segment.chain_table import CONTINUES, PLACED, Chains
+from ..segment.segment import Brood, Segment
 
 BROOD = 64
 """Children that are listed in one go."""
