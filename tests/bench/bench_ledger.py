@@ -32,7 +32,7 @@ from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.schema import WireBatch
 from whymiss.ledger.events import Cleared
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.model import StreamId
 
 BLOCKS_A_TURN = 1 << 17

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from tests.bench.ledger_load import NANOS, Message, Published
 from tests.bench.ledger_peers import DIGESTER
 from whymiss.ledger.decode.batch import decode_batch
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.ledger.residency.facts import Answers
-from whymiss.ledger.window import LATE_SECONDS
+from whymiss.ledger.retention import LATE_SECONDS
 from whymiss.model import Block, Residency, StreamId
 
 WINDOW_SECONDS = 3600.0

@@ -16,9 +16,9 @@ from cachetools import TTLCache
 from tests.bench.plain_ledger import PlainLedger
 from tests.ledger.batches import apart
 from whymiss.ledger.decode.batch import decode_batch
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch, Removed, Singles, Stored
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.model import StreamId, Tier
 
 DIGESTER = Digester(b"a key of 16 byte")

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import ExtraKey, KvBatch, Removed, Singles, Stored
+from whymiss.ledger.hashing import Digester
 from whymiss.model import Residency
 
 _MASK = (1 << 64) - 1

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from tests.ledger.naive import NaiveRecord
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Block, Tier
 
 

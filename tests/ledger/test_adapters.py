@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import ExtraKey
-from whymiss.ledger.history import History
+from whymiss.ledger.hashing import Digester
 from whymiss.ledger.memtable.chain_tails import ADAPTER_CHARS, ADAPTERS, ROOT, Links
+from whymiss.ledger.segment_store import History
 
 DIGESTER = Digester(b"a key of 16 byte")
 KEYS = st.lists(st.tuples(st.sampled_from(["lora", "cache_salt", "mm"]), st.integers(0, 3)), max_size=3).map(tuple)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.ledger.batches import CLEARED, DIGESTER, removed
 from tests.ledger.test_guards_intake import SESSION, chain, said
 from tests.ledger.test_numbering import STREAM
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Tier
 
 BLOCKS = list(range(100, 106))

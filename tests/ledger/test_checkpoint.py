@@ -12,10 +12,10 @@ from tests.ledger.test_model import lives, play
 from tests.ledger.test_numbering import ASKING, REPLAYED, A, B, record_of, remove, state, store
 from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import dump, load
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Arrival, Delivery, Ledger
-from whymiss.ledger.numbering import Numbering
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Arrival, Delivery, Ledger
+from whymiss.ledger.sequencer import Numbering
 from whymiss.model import SECOND, Residency, StreamId
 
 STREAM = StreamId("engine", 0)

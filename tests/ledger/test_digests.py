@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.errors import BadInput
-from whymiss.ledger.digests import BLOCK_TOKENS_MAX, Digester, append_tokens, token_column
 from whymiss.ledger.events import Keys
+from whymiss.ledger.hashing import BLOCK_TOKENS_MAX, Digester, append_tokens, token_column
 
 DIGESTER = Digester(b"a key of 16 byte")
 OTHER = Digester(b"another 16 bytes")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.ledger.batches import one, payload, stored
 from whymiss.ledger.decode.batch import decode_batch
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import ExtraKey, Stored
+from whymiss.ledger.hashing import Digester
 
 Extras = list[tuple[ExtraKey, ...]]
 

@@ -14,7 +14,7 @@ from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import BYTE_ORDER, VERSION, dump, load
 from whymiss.ledger.compaction.merge import level_of
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Arrival, Delivery, Health, Ledger
+from whymiss.ledger.ledger import Arrival, Delivery, Health, Ledger
 from whymiss.model import SECOND, StreamId
 
 

@@ -11,7 +11,7 @@ from tests.ledger.batches import CLEARED, DIGESTER, Fields, decode, plain, remov
 from tests.ledger.test_numbering import STREAM
 from tests.ledger.test_tolerance import BAD_EVENTS
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Residency, Tier
 
 DENSE: Fields = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}

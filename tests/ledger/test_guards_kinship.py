@@ -12,7 +12,7 @@ from tests.ledger.test_guards_folding import folded, tell
 from tests.ledger.test_numbering import STREAM
 from whymiss.ledger.query.children import BROOD
 from whymiss.ledger.query.siblings import SIBLINGS_MAX
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Repeats
 
 ONE, TWO = 1, 2

@@ -6,7 +6,7 @@ import pytest
 
 from tests.ledger.test_numbering import ASKING, REPLAYED, STREAM, A, B, record_of, state, store
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
+from whymiss.ledger.ledger import Accepted, Arrival, Delivery, Health, Ledger
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency
 
 C, D = A + 1, B + 1

@@ -7,7 +7,7 @@ import pytest
 
 from tests.ledger.batches import CLEARED, DIGESTER, decode, removed, stored
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Fact, Hole, Reason, Removal, Residency, StreamId, Tier
 
 KEY = 7

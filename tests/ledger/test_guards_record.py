@@ -8,8 +8,8 @@ import pytest
 from tests.ledger.batches import CLEARED, DIGESTER, decode, removed, stored
 from tests.ledger.test_numbering import REPLAYED, STREAM, A, B, store
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.ledger.record import HOLES_MAX, StreamRecord
+from whymiss.ledger.ledger import Delivery, Ledger
+from whymiss.ledger.stream import HOLES_MAX, StreamRecord
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency, StreamId, Tier
 
 KEY = 7

@@ -15,13 +15,13 @@ from tests.ledger.test_guards_intake import DENSE, SLIDING, chain
 from tests.ledger.test_numbering import STREAM, A, B, record_of, remove, state, store
 from tests.ledger.test_window import WINDOW, at, lived, many
 from whymiss.ledger.compaction.merge import FANOUT, ROWS_MAX, mergeable, merged
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Ledger
-from whymiss.ledger.history import no_chains
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Ledger
+from whymiss.ledger.retention import LATE_SECONDS, PARTS
 from whymiss.ledger.segment.segment import Segment, run_of
-from whymiss.ledger.window import LATE_SECONDS, PARTS
+from whymiss.ledger.segment_store import no_chains
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Residency, StreamId, Tier
 
 DEVICE = (Tier.DEVICE, 0)

@@ -11,9 +11,9 @@ from tests.ledger.agreement import run_upkeep
 from tests.ledger.batches import payload, stored
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.decode.batch import decode_batch
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Residency, StreamId, Tier
 
 DIGESTER = Digester(bytes(32))

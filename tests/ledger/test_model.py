@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.ledger.agreement import agree, drop, expire, run_upkeep
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Hole, Reason, StreamId
 
 DIGESTER = Digester(bytes(32))

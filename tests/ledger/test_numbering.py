@@ -13,8 +13,8 @@ from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.checkpoint import dump, load
 from whymiss.ledger.events import Cleared, KvBatch, Removed, Stored
-from whymiss.ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.ledger import Accepted, Arrival, Delivery, Health, Ledger
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency, StreamId, Tier
 
 STREAM = StreamId("engine", 0)

@@ -15,8 +15,8 @@ from tests.ledger.batches import CLEARED, DIGESTER, Fields, Plain, apart, decode
 from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.coalescing import FEWEST
 from whymiss.ledger.events import KvBatch, Singles, Stored
-from whymiss.ledger.record import StreamRecord
 from whymiss.ledger.segment.segment import Segment
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, StreamId
 
 ALIKE: Fields = {"extra_keys": [None], "group_idx": 0, "kv_cache_spec_kind": "full_attention"}

@@ -31,10 +31,10 @@ from whymiss.ledger.columnar.pacing import (
 from whymiss.ledger.compaction.fold import fold, fold_in_steps
 from whymiss.ledger.compaction.merge import EAGER_ROWS, FANOUT, merged, merged_in_steps
 from whymiss.ledger.events import Keys
-from whymiss.ledger.history import no_chains
 from whymiss.ledger.residency.resets import Barriers
 from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, Chains
 from whymiss.ledger.segment.segment import Place, Segment, run_of
+from whymiss.ledger.segment_store import no_chains
 from whymiss.model import Tier
 
 DEVICE, HOST = (Tier.DEVICE, 0), (Tier.HOST, 0)

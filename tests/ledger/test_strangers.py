@@ -10,10 +10,10 @@ from tests.ledger.agreement import run_upkeep
 from tests.ledger.batches import CLEARED, payload, removed, stored
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.decode.batch import decode_batch
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Delivery, Ledger
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Hole, Lookback, Reason, Residency, StreamId, Tier
 
 DIGESTER = Digester(bytes(32))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.ledger.batches import apart
 from tests.ledger.publisher import batches, keys_of
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import Event, KvBatch, Removed, Stored
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.model import SECOND, StreamId, Tier
 
 ME, OTHER = StreamId("me", 0), StreamId("other", 0)

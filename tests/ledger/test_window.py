@@ -8,9 +8,9 @@ import pytest
 from tests.ledger.test_numbering import A, B, record_of, remove, state, store
 from whymiss.ledger.compaction.merge import FANOUT, ROWS_MAX
 from whymiss.ledger.events import KvBatch, Stored
-from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.ledger.record import PENDING_ROWS
-from whymiss.ledger.window import LATE_SECONDS
+from whymiss.ledger.ledger import Delivery, Ledger
+from whymiss.ledger.retention import LATE_SECONDS
+from whymiss.ledger.stream import PENDING_ROWS
 from whymiss.model import SECOND, Residency, StreamId, Tier
 
 STREAM = StreamId("engine", 0)

@@ -11,11 +11,11 @@ from tests.recordings.plays import CAPTURES, Row, folder, rows
 from whymiss.ledger.columnar.bloom_filter import Probe
 from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.message import EndOfReplay, parse_frames
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Accepted, Delivery, Ledger
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Accepted, Delivery, Ledger
 from whymiss.ledger.residency.copies import tally
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import StreamId
 from whymiss.tools.recording import KvMessage, Recording
 from whymiss.tools.replay import Replay, default_config

@@ -18,9 +18,9 @@ from tests.ledger.batches import apart
 from tests.recordings.plays import CAPTURES, folder
 from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.message import EndOfReplay, parse_frames
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch, Stored
-from whymiss.ledger.fleet import Ledger
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import StreamId
 
 STREAM = StreamId("vllm-replica-0", 0)

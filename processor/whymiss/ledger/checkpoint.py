@@ -27,14 +27,14 @@ from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
 from .columnar.kernels import Integers
 from .compaction.merge import level_of
-from .digests import Digester
 from .events import Keys
-from .fleet import Ledger
-from .numbering import Numbering
-from .record import StreamRecord
+from .hashing import Digester
+from .ledger import Ledger
 from .residency.resets import Barrier
 from .segment.chain_table import PIECE, Chains
 from .segment.segment import Run, Segment
+from .sequencer import Numbering
+from .stream import StreamRecord
 
 VERSION = 2
 """Of the chunks; a checkpoint of another version is not read."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from ..errors import BadInput
 from ..ledger.decode.batch import decode_batch
 from ..ledger.decode.message import EndOfReplay, parse_frames, worker_of_topic
-from ..ledger.digests import Digester
 from ..ledger.events import KvBatch
-from ..ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
+from ..ledger.hashing import Digester
+from ..ledger.ledger import Accepted, Arrival, Delivery, Health, Ledger
 from ..measures import Measures
 from ..model import SECOND, StreamId
 from .ports import KvOutcome, KvSource

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..ledger.decode.builder import Witness
-from ..ledger.digests import Digester
 from ..ledger.events import Keys
+from ..ledger.hashing import Digester
 from ..model import Likeness, Prompt, StreamId
 from ..reference import Reference, own_digest
 

@@ -12,7 +12,7 @@ from whymiss.edge.kv.silence import Heard
 from whymiss.edge.status.evidence import ROWS_MAX, records_of, sources_of
 from whymiss.edge.status.facts import Count, Stream, Tally
 from whymiss.edge.status.totals import GAUGES, Totals, sums_of
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.measures import Measures
 from whymiss.model import SECOND, StreamId
 

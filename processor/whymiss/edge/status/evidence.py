@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ...ledger.fleet import Health, Ledger
-from ...ledger.numbering import Numbering
+from ...ledger.ledger import Health, Ledger
+from ...ledger.sequencer import Numbering
 from ...model import SECOND, StreamId
 from ..kv.silence import Heard
 from .facts import Count, Source, Stream, Tally

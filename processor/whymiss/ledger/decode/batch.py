@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Raw
 
 from ...errors import BadInput
-from ..digests import Digester
 from ..events import KvBatch
+from ..hashing import Digester
 from .block_keys import DECODE_ERRORS, array_header, read_anything, read_array
 from .builder import Columns, Witness
 from .removal_runs import Run, split_runs

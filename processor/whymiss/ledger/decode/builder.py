@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import UNSET, Raw
 
 from ...errors import BadInput
-from ..digests import BLOCK_TOKENS_MAX, Digester, append_tokens
 from ..events import Cleared, Event, ExtraKey, Keys, KvBatch
+from ..hashing import BLOCK_TOKENS_MAX, Digester, append_tokens
 from .block_keys import GROUPS, append_keys, array_header, key_of
 from .coalescing import SinglesSlot, gather
 from .event_rows import RemovedSlot, StoredSlot, removed_of, same_place, stored_of

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from ...errors import BadInput
-from ..digests import BLOCK_TOKENS_MAX
 from ..events import Keys, Singles
+from ..hashing import BLOCK_TOKENS_MAX
 from .block_keys import DECODE_ERRORS, GROUPS, array_header, key_of, keys_alike
 from .event_rows import StoredSlot, stored_of
 from .extra_keys import has_none

@@ -13,8 +13,8 @@ from functools import lru_cache
 from msgspec import Raw
 
 from ...errors import BadInput
-from ..digests import Digester
 from ..events import ExtraKey
+from ..hashing import Digester
 from .block_keys import array_header, encode, read_anything, read_array
 from .schema import NIL, NOTHING, WireStored, WireStoredUnread
 

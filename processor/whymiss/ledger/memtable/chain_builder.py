@@ -15,9 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..digests import Digester
 from ..events import Keys, Singles, Stored
-from ..history import no_chains
+from ..hashing import Digester
 from ..segment.chain_table import (
     CONTINUES,
     HAS_EXTRAS,
@@ -32,6 +31,7 @@ from ..segment.chain_table import (
     UNPLACED,
     Chains,
 )
+from ..segment_store import no_chains
 from .chain_tails import ROOT, Link, Links, stretches
 from .lookup_position import Admissions
 from .prefix_digests import Prefixes

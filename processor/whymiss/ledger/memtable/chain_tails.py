@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from ..digests import Digester
 from ..events import ExtraKey
-from ..history import History
+from ..hashing import Digester
 from ..segment.chain_table import HAS_EXTRAS, HAS_PREFIX, PLACED, Chains
+from ..segment_store import History
 
 REMEMBERED = 4096
 """Ends of chains remembered a stream: what continues another block is looked up in the history."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..digests import Digester
 from ..events import Keys
+from ..hashing import Digester
 
 _MASK = (1 << 64) - 1
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Removal, Tier
-from ..digests import Digester
+from ..cache_groups import Groups
 from ..events import Cleared, Keys, KvBatch, Removed, Singles, Stored
-from ..groups import Groups
-from ..history import History
+from ..hashing import Digester
 from ..residency.resets import Barrier
 from ..segment.segment import Place, Run, Segment, run_of
+from ..segment_store import History
 from .chain_builder import Chaining
 from .chain_tails import Links
 from .lookup_position import Admissions

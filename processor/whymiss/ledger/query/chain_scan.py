@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from ..columnar.kernels import Flags, Integers
 from ..events import Keys
-from ..history import History
 from ..segment.chain_table import HAS_OWN, HAS_PREFIX, PLACED, Chains
+from ..segment_store import History
 
 KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 """Flags of a block whose depth and tokens from block 0 on are known."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..columnar.bloom_filter import FOR_KEYS, OpenFilter, mask_of
 from ..events import Cleared, KvBatch
-from ..history import History
+from ..segment_store import History
 
 _HALF = 32
 

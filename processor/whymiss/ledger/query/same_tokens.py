@@ -13,9 +13,9 @@ from ...model import Block, Residency
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Flags, Integers, distinct
 from ..events import Keys
-from ..history import History
 from ..residency.facts import Findings
 from ..segment.chain_table import HAS_EXTRAS, Chains
+from ..segment_store import History
 from .chain_scan import KNOWN, depths, leading, placed, usable
 
 TWINS_MAX = 256

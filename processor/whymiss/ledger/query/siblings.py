@@ -13,9 +13,9 @@ from ...model import Block, Repeats
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Integers
 from ..events import Keys
-from ..history import History
 from ..memtable.chain_tails import Links
 from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, Chains
+from ..segment_store import History
 from .chain_scan import depths, leading, placed, usable
 from .children import children_in
 

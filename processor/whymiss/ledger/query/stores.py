@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from ...model import Store
-from ..history import History
 from ..segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
 from ..segment.segment import Segment
+from ..segment_store import History
 
 
 class _Told(msgspec.Struct, frozen=True, eq=False):

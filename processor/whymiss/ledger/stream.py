@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
+from .cache_groups import Groups
 from .columnar.bloom_filter import Probe, probe_of
-from .digests import Digester
 from .events import Cleared, Keys, KvBatch, Removed, Singles
-from .groups import Groups
-from .history import History
+from .hashing import Digester
 from .memtable.segment_builder import Intake
 from .query.never_named import Named
 from .query.same_tokens import Content, Twins
@@ -26,6 +25,7 @@ from .query.stores import stores
 from .residency.facts import Answers, Findings
 from .residency.resets import Barrier
 from .segment.segment import Place
+from .segment_store import History
 
 PENDING_ROWS = 1 << 13
 """Operations noted before they are laid out."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence as Several
 
 from cachetools import TTLCache
 
-from .history import Upkeep
-from .record import StreamRecord
 from .segment.segment import Segment
+from .segment_store import Upkeep
+from .stream import StreamRecord
 
 LATE_SECONDS = 300.0
 """Kept beyond the window: a span arrives when its request has ended, and is judged later still."""

@@ -26,7 +26,7 @@ from .residency.states import findings_of
 from .segment.chain_table import PIECE, Chains
 from .segment.pruning import Passing
 from .segment.segment import Counted, Place, Segment, grouped
-from .timeline import Timeline
+from .time_index import Timeline
 
 
 def no_chains() -> Chains:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..model import Hole, Reason
 from .events import KvBatch
-from .record import StreamRecord
+from .stream import StreamRecord
 
 WAITING_MAX = 10_000
 """Batches that wait behind a gap; as many as vLLM keeps for its replay."""

@@ -10,12 +10,12 @@ import msgspec
 
 from ..model import SECOND, Block, Coverage, GroupSpec, Lookback, Repeats, Residency, Store, StreamId, Tier
 from .decode.message import owns_tier
-from .digests import Digester
 from .events import KvBatch
-from .numbering import Accepted, Arrival, Delivery, Numbering
-from .record import StreamRecord
+from .hashing import Digester
 from .residency.facts import Answers
-from .window import Window
+from .retention import Window
+from .sequencer import Accepted, Arrival, Delivery, Numbering
+from .stream import StreamRecord
 
 __all__ = ["Accepted", "Arrival", "Delivery", "Health", "Ledger"]
 
