@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ledger.test_numbering import A, B, state, store
+from tests.ledger.test_sequencer import A, B, state, store
 from whymiss.edge.checkpoint import KEY_BYTES, CheckpointFile, Checkpoints
 from whymiss.errors import BadInput
 from whymiss.ledger.hashing import Digester

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.ledger.agreement import agree
 from tests.ledger.publisher import batches, keys_of
-from tests.ledger.test_model import lives, play
-from tests.ledger.test_numbering import ASKING, REPLAYED, A, B, record_of, remove, state, store
+from tests.ledger.test_naive_agreement import lives, play
+from tests.ledger.test_sequencer import ASKING, REPLAYED, A, B, record_of, remove, state, store
 from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import dump, load
 from whymiss.ledger.events import KvBatch

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.edge.status.snapshots import NAMES
-from tests.ledger.test_numbering import ASKING, A, B, store
+from tests.ledger.test_sequencer import ASKING, A, B, store
 from whymiss.edge.kv.silence import Heard
 from whymiss.edge.status.evidence import ROWS_MAX, records_of, sources_of
 from whymiss.edge.status.facts import Count, Stream, Tally

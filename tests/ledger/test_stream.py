@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.ledger.batches import CLEARED, DIGESTER, decode, removed, stored
-from tests.ledger.test_numbering import REPLAYED, STREAM, A, B, store
+from tests.ledger.test_sequencer import REPLAYED, STREAM, A, B, store
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.ledger.stream import HOLES_MAX, StreamRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ledger.test_numbering import A, B, record_of, remove, state, store
+from tests.ledger.test_sequencer import A, B, record_of, remove, state, store
 from whymiss.ledger.compaction.merge import FANOUT, ROWS_MAX
 from whymiss.ledger.events import KvBatch, Stored
 from whymiss.ledger.ledger import Delivery, Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ledger.test_numbering import ASKING, REPLAYED, STREAM, A, B, record_of, state, store
+from tests.ledger.test_sequencer import ASKING, REPLAYED, STREAM, A, B, record_of, state, store
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.ledger import Accepted, Arrival, Delivery, Health, Ledger
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency

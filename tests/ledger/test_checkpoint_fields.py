@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.ledger.test_numbering import STREAM, A, B, record_of, resumed, store
-from tests.ledger.test_window import many
+from tests.ledger.test_retention import many
+from tests.ledger.test_sequencer import STREAM, A, B, record_of, resumed, store
 from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import BYTE_ORDER, VERSION, dump, load
 from whymiss.ledger.compaction.merge import level_of

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ledger.agreement import agree, run_upkeep
+from tests.ledger.compaction.test_fold import folded, tell
+from tests.ledger.memtable.test_segment_builder import DENSE, SLIDING, chain
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
-from tests.ledger.test_guards_folding import folded, tell
-from tests.ledger.test_guards_intake import DENSE, SLIDING, chain
-from tests.ledger.test_numbering import STREAM, A, B, record_of, remove, state, store
-from tests.ledger.test_window import WINDOW, at, lived, many
+from tests.ledger.test_retention import WINDOW, at, lived, many
+from tests.ledger.test_sequencer import STREAM, A, B, record_of, remove, state, store
 from whymiss.ledger.compaction.merge import FANOUT, ROWS_MAX, mergeable, merged
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.hashing import Digester

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.ledger.agreement import run_upkeep
 from tests.ledger.batches import CLEARED, DIGESTER, Fields, decode, removed, stored
-from tests.ledger.test_numbering import STREAM
+from tests.ledger.test_sequencer import STREAM
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Residency, Tier
 

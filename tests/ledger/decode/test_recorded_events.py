@@ -16,7 +16,7 @@ from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.message import END, Frame, parse_frames
 from whymiss.model import Tier
 
-CAPTURES = Path(__file__).parents[1] / "captures"
+CAPTURES = Path(__file__).parents[2] / "captures"
 RECORDINGS = sorted(CAPTURES.glob("*/*_raw.jsonl.gz"))
 LEGACY = sorted(CAPTURES.glob("10-*/*_raw.jsonl.gz"))
 POSITIONS = {

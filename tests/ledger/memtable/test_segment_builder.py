@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.ledger.batches import CLEARED, DIGESTER, Fields, decode, plain, removed, stored
-from tests.ledger.test_numbering import STREAM
-from tests.ledger.test_tolerance import BAD_EVENTS
+from tests.ledger.decode.test_tolerance import BAD_EVENTS
+from tests.ledger.test_sequencer import STREAM
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Residency, Tier

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.ledger.batches import DIGESTER, Fields, decode, removed, stored
-from tests.ledger.test_guards_folding import folded, tell
-from tests.ledger.test_numbering import STREAM
+from tests.ledger.compaction.test_fold import folded, tell
+from tests.ledger.test_sequencer import STREAM
 from whymiss.ledger.query.children import BROOD
 from whymiss.ledger.query.siblings import SIBLINGS_MAX
 from whymiss.ledger.stream import StreamRecord

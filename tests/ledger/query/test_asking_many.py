@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ledger.batches import CLEARED, DIGESTER, removed
-from tests.ledger.test_guards_intake import SESSION, chain, said
-from tests.ledger.test_numbering import STREAM
+from tests.ledger.memtable.test_segment_builder import SESSION, chain, said
+from tests.ledger.test_sequencer import STREAM
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Tier
 
