@@ -19,8 +19,9 @@ from whymiss.ledger.events import KvBatch
 from whymiss.ledger.hashing import Digester
 from whymiss.ledger.ledger import Ledger
 from whymiss.ledger.retention import LATE_SECONDS, PARTS
-from whymiss.ledger.segment.segment import Segment, run_of
-from whymiss.ledger.segment_store import no_chains
+from whymiss.ledger.segment.chain_table import no_chains
+from whymiss.ledger.segment.operations import run_of
+from whymiss.ledger.segment.segment import Segment
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Residency, StreamId, Tier
 

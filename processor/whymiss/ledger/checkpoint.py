@@ -32,7 +32,8 @@ from .hashing import Digester
 from .ledger import Ledger
 from .residency.resets import Barrier
 from .segment.chain_table import PIECE, Chains
-from .segment.segment import Run, Segment
+from .segment.operations import Run
+from .segment.segment import Segment
 from .sequencer import Numbering
 from .stream import StreamRecord
 

@@ -19,21 +19,15 @@ from .compaction.fold import fold
 from .compaction.merge import mergeable, merged
 from .events import Keys
 from .residency.copies import tally
-from .residency.copies_of_one import Operation, judge_one
+from .residency.copies_of_one import judge_one
 from .residency.facts import Findings
 from .residency.resets import Barriers
 from .residency.states import findings_of
-from .segment.chain_table import PIECE, Chains
+from .segment.chain_table import Chains, no_chains
+from .segment.operations import Counted, Operation, grouped
 from .segment.pruning import Passing
-from .segment.segment import Counted, Place, Segment, grouped
+from .segment.segment import Place, Segment
 from .time_index import Timeline
-
-
-def no_chains() -> Chains:
-    """Chains without a row."""
-    none = np.zeros(0, np.uint64)
-    return Chains(none, None, np.zeros(0, np.uint32), NO_INTEGERS, np.zeros(0, PIECE))
-
 
 _UNKNOWN, _NEVER_SEEN = Fact(state=Residency.UNKNOWN), Fact(state=Residency.NEVER_SEEN)
 

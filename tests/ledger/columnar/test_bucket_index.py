@@ -11,7 +11,7 @@ from whymiss.ledger.columnar.bucket_index import CROWDED, ROWS_A_SLICE, SLICED_F
 from whymiss.ledger.columnar.hash_index import Index
 from whymiss.ledger.columnar.kernels import order_of, ranges_of, spread
 from whymiss.ledger.events import Keys
-from whymiss.ledger.segment.segment import FEW, Run
+from whymiss.ledger.segment.operations import FEW, Run
 
 LAST = (1 << 64) - 1
 EDGES = st.sampled_from([0, 1, 1 << 32, (1 << 63) - 1, 1 << 63, LAST - 1, LAST])

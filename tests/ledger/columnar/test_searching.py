@@ -14,7 +14,7 @@ from whymiss.ledger.columnar.pacing import at_once
 from whymiss.ledger.events import Keys
 from whymiss.ledger.residency.copies import STATES
 from whymiss.ledger.residency.facts import Answers, Details, Findings
-from whymiss.ledger.segment.segment import Run
+from whymiss.ledger.segment.operations import Run
 from whymiss.model import Residency
 
 WIDE = st.integers(0, (1 << 64) - 1)

@@ -32,9 +32,9 @@ from whymiss.ledger.compaction.fold import fold, fold_in_steps
 from whymiss.ledger.compaction.merge import EAGER_ROWS, FANOUT, merged, merged_in_steps
 from whymiss.ledger.events import Keys
 from whymiss.ledger.residency.resets import Barriers
-from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, Chains
-from whymiss.ledger.segment.segment import Place, Segment, run_of
-from whymiss.ledger.segment_store import no_chains
+from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, Chains, no_chains
+from whymiss.ledger.segment.operations import run_of
+from whymiss.ledger.segment.segment import Place, Segment
 from whymiss.model import Tier
 
 DEVICE, HOST = (Tier.DEVICE, 0), (Tier.HOST, 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from whymiss.ledger.residency.copies import REMOVALS, STATES, in_turns, judge, tally
 from whymiss.ledger.residency.copies_of_one import judge_one
 from whymiss.ledger.residency.resets import NO_BARRIERS, BarrierColumns, Effect
-from whymiss.ledger.segment.segment import Counted, Hits
+from whymiss.ledger.segment.operations import Counted, Hits
 from whymiss.model import Residency
 
 LAST = 40

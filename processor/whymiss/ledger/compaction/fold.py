@@ -18,7 +18,8 @@ from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_p
 from ..events import Keys
 from ..residency.resets import Barriers
 from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
-from ..segment.segment import Place, Run, Segment
+from ..segment.operations import Run
+from ..segment.segment import Place, Segment
 from .live_operations import Kept, outliving
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]

@@ -16,7 +16,8 @@ from ..columnar.pacing import STEP_ROWS, Steps, concatenated
 from ..events import Keys
 from ..residency.copies import tally
 from ..residency.resets import BarrierColumns
-from ..segment.segment import Counted, Hits, Place, Run, Segment
+from ..segment.operations import Counted, Hits, Run
+from ..segment.segment import Place, Segment
 
 COUNTED_ROWS = STEP_ROWS // 4
 """Operations that are looked at in one step."""

@@ -13,7 +13,8 @@ from ..columnar.bucket_index import Slices
 from ..columnar.kernels import Integers, Rows, cut, ordered
 from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, touched
 from ..segment.chain_table import Chains, digests_in_steps
-from ..segment.segment import SPAN_MAX, Place, Run, Segment
+from ..segment.operations import Run
+from ..segment.segment import SPAN_MAX, Place, Segment
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS

@@ -30,8 +30,8 @@ from ..segment.chain_table import (
     UNLISTED,
     UNPLACED,
     Chains,
+    no_chains,
 )
-from ..segment_store import no_chains
 from .chain_tails import ROOT, Link, Links, stretches
 from .lookup_position import Admissions
 from .prefix_digests import Prefixes

@@ -14,7 +14,8 @@ from ..cache_groups import Groups
 from ..events import Cleared, Keys, KvBatch, Removed, Singles, Stored
 from ..hashing import Digester
 from ..residency.resets import Barrier
-from ..segment.segment import Place, Run, Segment, run_of
+from ..segment.operations import Run, run_of
+from ..segment.segment import Place, Segment
 from ..segment_store import History
 from .chain_builder import Chaining
 from .chain_tails import Links

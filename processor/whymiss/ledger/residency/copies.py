@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...model import Removal, Residency
 from ..columnar.kernels import Flags, Integers
-from ..segment.segment import Counted, Hits
+from ..segment.operations import Counted, Hits
 from .resets import BarrierColumns, Effect
 
 Codes = npt.NDArray[np.int8]

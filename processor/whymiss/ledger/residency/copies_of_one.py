@@ -6,15 +6,12 @@ The counting is that of ``tally``, operation by operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import msgspec
 
 from ...model import Removal, Residency
+from ..segment.operations import Operation
 from .resets import BarrierColumns, Effect
-
-Operation: TypeAlias = tuple[int, bool]
-"""The ordinal of an event that stored (``True``) or removed a copy of the block."""
 
 _OF_EFFECT = {Effect.HOLE: None, Effect.CLEARED: Removal.CLEARED, Effect.RESTARTED: Removal.RESTARTED}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...model import Residency
 from ..columnar.kernels import Integers
-from ..segment.segment import Counted
+from ..segment.operations import Counted
 from .copies import Codes, in_turns, judge, tally
 from .facts import Details, Findings, states_of
 from .resets import BarrierColumns

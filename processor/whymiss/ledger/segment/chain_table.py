@@ -207,6 +207,12 @@ class Chains:
         return kept
 
 
+def no_chains() -> Chains:
+    """Chains without a row."""
+    none = np.zeros(0, np.uint64)
+    return Chains(none, None, np.zeros(0, np.uint32), NO_INTEGERS, np.zeros(0, PIECE))
+
+
 def digests_in_steps(parts: Sequence[Chains], rows: Integers | None = None) -> Steps[tuple[Keys, Keys, Filter] | None]:
     """The digests of several chains' rows, or of some of them, one after the other; ``None`` where there are none."""
     if all(part.own is None for part in parts):

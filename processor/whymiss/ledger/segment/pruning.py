@@ -9,7 +9,8 @@ import numpy as np
 
 from ..columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, WORD, Density, Filter, Probe, mask_of
 from ..columnar.kernels import Integers
-from .segment import Place, Run, Segment
+from .operations import Run
+from .segment import Place, Segment
 
 _Opened: TypeAlias = tuple[memoryview, int, int, int, Run, Segment]
 """A run, with the words of its filter, their number, and where its segment begins and ends.
