@@ -13,8 +13,7 @@ from functools import cache, lru_cache
 import msgspec
 import numpy as np
 
-from ..events import Keys
-from .kernels import Integers
+from .kernels import Integers, Values
 from .pacing import MARKING, Steps, at_once, parts_of, touched
 
 WORD = np.dtype("<u8")
@@ -46,7 +45,7 @@ FOR_DIGESTS = Density(bits=30, marks=5)
 
 
 @cache
-def _table(marks: int) -> Keys:
+def _table(marks: int) -> Values:
     """Sets of that many bits, of which a number takes one: looking it up takes a quarter of the time of making it."""
     drawn = np.frombuffer(hashlib.shake_256(b"whymiss filters").digest(8 << _TABLE_BITS), WORD)
     table = _ONE << (drawn & np.uint64(_SIX))
@@ -61,7 +60,7 @@ def _listed(marks: int) -> list[int]:
     return sets
 
 
-def marks_of(values: Keys, marks: int) -> Keys:
+def marks_of(values: Values, marks: int) -> Values:
     """The bits that each number sets in its word."""
     rest = values >> np.uint64(_LOWEST)
     rest &= np.uint64(_TABLE_MASK)
@@ -74,11 +73,11 @@ class Probe:
 
     __slots__ = ("_ascending", "_high", "_marks", "_words", "first", "values")
 
-    def __init__(self, values: Keys) -> None:
+    def __init__(self, values: Values) -> None:
         self.values = values
         self.first = int(values[0]) if values.size else 0
-        self._high: Keys | None = None
-        self._marks: dict[int, Keys] = {}
+        self._high: Values | None = None
+        self._marks: dict[int, Values] = {}
         self._words: dict[int, Integers] = {}
         self._ascending: tuple[Integers, Probe] | None = None
 
@@ -99,7 +98,7 @@ class Probe:
             found = self._words[size] = ((self._high * np.uint64(size)) >> np.uint64(_HALF)).view(np.int64)
         return found
 
-    def marks(self, count: int) -> Keys:
+    def marks(self, count: int) -> Values:
         """The bits that each number sets in its word, of ``count`` each."""
         found = self._marks.get(count)
         if found is None:
@@ -123,18 +122,18 @@ class Filter:
 
     __slots__ = ("_marks", "_view", "_words")
 
-    def __init__(self, content: Keys, marks: int) -> None:
+    def __init__(self, content: Values, marks: int) -> None:
         self._words = content
         self._view = content.data
         self._marks = marks
 
     @classmethod
-    def of(cls, values: Keys, density: Density = FOR_KEYS) -> Filter:
+    def of(cls, values: Values, density: Density = FOR_KEYS) -> Filter:
         """The filter of a column."""
         return at_once(cls.in_steps(values, density))
 
     @classmethod
-    def in_steps(cls, values: Keys, density: Density = FOR_KEYS) -> Steps[Filter]:
+    def in_steps(cls, values: Values, density: Density = FOR_KEYS) -> Steps[Filter]:
         """Make one in steps of a bounded size."""
         words = yield from touched(np.empty(_words(values.size, density), WORD))
         for part in parts_of(words):
@@ -161,7 +160,7 @@ class Filter:
         word: int = self._view[((value >> _HALF) * len(self._view)) >> _HALF]
         return word & mask == mask
 
-    def look_up(self, probe: Probe, into: Keys) -> None:
+    def look_up(self, probe: Probe, into: Values) -> None:
         """The words that the numbers fall in."""
         # Clipped, none is copied first to be put there; and none falls beyond the last.
         self._words.take(probe.words(self._words.size), mode="clip", out=into)
@@ -183,7 +182,7 @@ class OpenFilter:
         self._filter = Filter(self._words, density.marks)
         self._density = density
 
-    def add(self, values: Keys) -> None:
+    def add(self, values: Values) -> None:
         """Let some numbers pass."""
         _mark(self._words, values, self._density)
 
@@ -196,7 +195,7 @@ class OpenFilter:
         self._words.fill(0)
 
 
-def _mark(words: Keys, values: Keys, density: Density) -> None:
+def _mark(words: Values, values: Values, density: Density) -> None:
     where = values >> np.uint64(_HALF)
     where *= np.uint64(words.size)
     where >>= np.uint64(_HALF)

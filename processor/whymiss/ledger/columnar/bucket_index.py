@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..events import Keys
-from .kernels import Integers, Rows, ranges_of, windows_of
+from .kernels import Integers, Rows, Values, ranges_of, windows_of
 from .pacing import TAKING, Steps, at_once, parts_of
 
 ROWS_A_SLICE = 8
@@ -35,12 +34,12 @@ class Slices:
         self._count = starts.size - 1
 
     @classmethod
-    def of(cls, column: Keys) -> Slices | None:
+    def of(cls, column: Values) -> Slices | None:
         """The slices of a column, ``None`` of a short one."""
         return at_once(cls.in_steps(column))
 
     @classmethod
-    def in_steps(cls, column: Keys) -> Steps[Slices | None]:
+    def in_steps(cls, column: Values) -> Steps[Slices | None]:
         """Make them in steps of a bounded size; ``None`` of a short column."""
         if column.size < SLICED_FROM:
             return None
@@ -68,7 +67,7 @@ class Slices:
         number = ((value >> 32) * self._count) >> 32
         return self._view[number], self._view[number + 1]
 
-    def find(self, column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
+    def find(self, column: Values, needles: Values) -> tuple[Integers, Integers] | None:
         """For needles that occur in the column: which ones, repeated for each row, and the rows, which ascend."""
         slices = _slices(needles, self._count)
         begin = self._starts.take(slices).astype(np.int64)
@@ -89,7 +88,7 @@ class Slices:
         return which, same
 
 
-def _slices(values: Keys, count: int) -> Integers:
+def _slices(values: Values, count: int) -> Integers:
     """The slice of each value, of so many."""
     slices = values >> _HALF
     slices *= np.uint64(count)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..events import Keys
-from .kernels import NO_INTEGERS, Integers, Rows, ordered, partitioned, spread, windows_of
+from .kernels import NO_INTEGERS, Integers, Rows, Values, ordered, partitioned, spread, windows_of
 from .pacing import SORTING, TAKING, Steps, touched
 
 ROWS_A_SLICE = 3
@@ -31,7 +30,7 @@ class Index:
 
     __slots__ = ("_low", "_rows", "_shift", "_starts", "_tagged", "_view")
 
-    def __init__(self, column: Keys, rows: Rows, starts: Rows | None = None) -> None:
+    def __init__(self, column: Values, rows: Rows, starts: Rows | None = None) -> None:
         """``rows`` have tags already where ``starts`` are given."""
         bits = _bits(column)
         if starts is None:
@@ -46,7 +45,7 @@ class Index:
         self._view = starts.data
 
     @classmethod
-    def in_steps(cls, column: Keys) -> Steps[Index]:
+    def in_steps(cls, column: Values) -> Steps[Index]:
         """Make one in steps of a bounded size."""
         bits = _bits(column)
         groups = yield from partitioned(column)
@@ -65,7 +64,7 @@ class Index:
             yield some.size * (SORTING + TAKING)
         return cls(column, rows, starts)
 
-    def find_one(self, column: Keys, value: int) -> Integers:
+    def find_one(self, column: Values, value: int) -> Integers:
         """All rows that have a value."""
         number = value >> self._shift if len(self._view) > 2 else 0
         begin, end = self._view[number], self._view[number + 1]
@@ -76,7 +75,7 @@ class Index:
         likely = [one & low for one in self._tagged[begin:end].tolist() if one ^ tag <= low]
         return np.array([row for row in likely if column.item(row) == value], np.int64)
 
-    def find(self, column: Keys, values: Keys, limit: int) -> tuple[Integers, Integers]:
+    def find(self, column: Values, values: Values, limit: int) -> tuple[Integers, Integers]:
         """Which value, and the last ``limit`` rows that have it, for each of some values."""
         if values.size <= FEW:
             return self._find_few(column, values.tolist(), limit)
@@ -98,7 +97,7 @@ class Index:
         hits = (column.take(rows) == values.take(owners)).nonzero()[0]
         return _last(owners.take(hits), rows.take(hits), limit)
 
-    def _find_few(self, column: Keys, values: Sequence[int], limit: int) -> tuple[Integers, Integers]:
+    def _find_few(self, column: Values, values: Sequence[int], limit: int) -> tuple[Integers, Integers]:
         """The same: arrays of so few are slow."""
         owners, found = [NO_INTEGERS], [NO_INTEGERS]
         for owner, value in enumerate(values):
@@ -111,7 +110,7 @@ class Index:
         return np.concatenate(owners), np.concatenate(found)
 
     def _find_crowded(
-        self, column: Keys, values: Keys, bounds: tuple[Integers, Integers], limit: int
+        self, column: Values, values: Values, bounds: tuple[Integers, Integers], limit: int
     ) -> tuple[Integers, Integers]:
         begin, counts = bounds
         for number in (counts > CROWDED).nonzero()[0].tolist():
@@ -122,7 +121,7 @@ class Index:
         hits = (column.take(rows) == values.take(owners)).nonzero()[0]
         return _last(owners.take(hits), rows.take(hits), limit)
 
-    def _halved(self, column: Keys, value: np.uint64, begin: int, end: int) -> tuple[int, int]:
+    def _halved(self, column: Values, value: np.uint64, begin: int, end: int) -> tuple[int, int]:
         """Where the rows with a value begin and end, between two places of the order."""
         bounds = []
         for after in (False, True):
@@ -138,11 +137,11 @@ class Index:
         return bounds[0], bounds[1]
 
 
-def _bits(column: Keys) -> int:
+def _bits(column: Values) -> int:
     return max(0, (column.size - 1).bit_length() - ROWS_A_SLICE)
 
 
-def _slices(values: Keys, bits: int) -> Integers:
+def _slices(values: Values, bits: int) -> Integers:
     """The slice that each value lies in."""
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
 
@@ -152,7 +151,7 @@ def _row_bits(rows: int) -> int:
     return min(31, max(1, (rows - 1).bit_length()))
 
 
-def _tagged(rows: Rows | Integers, values: Keys, count: int) -> Rows:
+def _tagged(rows: Rows | Integers, values: Values, count: int) -> Rows:
     """Rows of so many with the tags of their values."""
     tagged = values.astype(np.uint32)
     tagged <<= np.uint32(_row_bits(count))

@@ -8,9 +8,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..events import Keys
 from .pacing import STEP_BITS, STEP_ROWS, TAKING, Entry, Steps, stretches
 
+Values: TypeAlias = npt.NDArray[np.uint64]
+"""Evenly spread 64-bit numbers: hashes, digests."""
 Rows: TypeAlias = npt.NDArray[np.uint32]
 """Row numbers of a column."""
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -24,12 +25,12 @@ NEIGHBOURS = 8
 _COUNTED = np.arange(1 << 19, dtype=np.uint64)
 
 
-def order_of(values: Keys) -> Rows:
+def order_of(values: Values) -> Rows:
     """The rows in ascending order of their values, equal ones in the order in which they stand."""
     return ordered(values)[0]
 
 
-def ordered(values: Keys) -> tuple[Rows, Keys]:
+def ordered(values: Values) -> tuple[Rows, Values]:
     """That order, and the values in it.
 
     Sorting numbers is many times faster than sorting their positions, so the position is put in the
@@ -53,7 +54,7 @@ def ordered(values: Keys) -> tuple[Rows, Keys]:
     return order, found
 
 
-def partitioned(values: Keys) -> Steps[Sequence[Sequence[Rows]]]:
+def partitioned(values: Values) -> Steps[Sequence[Sequence[Rows]]]:
     """The rows of a column of evenly spread numbers by the highest bits of their values, in few at a time.
 
     All rows of a group, which come in ascending order in several parts, are before those of the next in order.
@@ -94,7 +95,7 @@ def _between(column: npt.NDArray[Entry], splits: npt.NDArray[Entry]) -> Iterator
         begin = end
 
 
-def distinct(values: Keys) -> Keys:
+def distinct(values: Values) -> Values:
     """The values of a column, each once and in ascending order. Of few numpy's ``unique`` takes many times as long."""
     ascending = np.sort(values)
     kept = np.ones(ascending.size, np.bool_)
@@ -102,7 +103,7 @@ def distinct(values: Keys) -> Keys:
     return ascending[kept]
 
 
-def ranges_of(column: Keys, needles: Keys) -> tuple[Integers, Integers] | None:
+def ranges_of(column: Values, needles: Values) -> tuple[Integers, Integers] | None:
     """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
     if not column.size:
         return None
