@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.ledger.columnar.bloom_filter import Probe
-from whymiss.ledger.columnar.bucket_index import CROWDED, ROWS_A_SLICE, SLICED_FROM, Slices
-from whymiss.ledger.columnar.hash_index import Index
-from whymiss.ledger.columnar.kernels import order_of, ranges_of, spread
+from whymiss.ledger.columnar.bucket_index import CROWDED, INDEXED_FROM, ROWS_A_BUCKET, BucketIndex
+from whymiss.ledger.columnar.hash_index import HashIndex
+from whymiss.ledger.columnar.kernels import expand_ranges, join_sorted, order_of
 from whymiss.ledger.events import Keys
 from whymiss.ledger.segment.operations import FEW, Run
 
@@ -24,7 +24,7 @@ COPIES = st.integers(1, CROWDED + 10)
 def columns(draw: st.DrawFn) -> Keys:
     """Evenly spread hashes, beside which some come up often and some lie close together."""
     chance = np.random.default_rng(draw(st.integers(0, 1000)))
-    even = chance.integers(0, LAST, draw(st.integers(0, 2)) * SLICED_FROM, np.uint64, endpoint=True)
+    even = chance.integers(0, LAST, draw(st.integers(0, 2)) * INDEXED_FROM, np.uint64, endpoint=True)
     often = [np.full(draw(COPIES), draw(VALUES), np.uint64) for _ in range(draw(st.integers(0, 4)))]
     begin = draw(st.integers(0, LAST - 10_000))
     close = np.arange(begin, begin + draw(st.sampled_from([0, 3, 100, 10_000])), dtype=np.uint64)
@@ -57,7 +57,7 @@ def test_an_index_finds_the_last_rows_of_a_value_and_no_other(
     column = np.random.default_rng(ascending.size).permutation(ascending)
     held = column[:: max(1, column.size // data.draw(st.integers(1, 30)))].tolist()
     values = np.array(sorted({*held, *others}), np.uint64)
-    index = Index(column, order_of(column))
+    index = HashIndex(column, order_of(column))
     owners, rows = index.find(column, values, limit)
     last = [found for one in values for found in [(column == one).nonzero()[0].tolist()[-limit:]]]
     expected = [(owner, row) for owner, found in enumerate(last) for row in found]
@@ -66,19 +66,19 @@ def test_an_index_finds_the_last_rows_of_a_value_and_no_other(
 
 @given(columns())
 def test_slices_are_made_of_a_long_column_only_and_take_little_room(column: Keys) -> None:
-    made = Slices.of(column)
-    assert (made is None) == (column.size < SLICED_FROM)
-    assert made is None or made.nbytes <= 4 * (column.size / ROWS_A_SLICE + 1)
+    made = BucketIndex.of(column)
+    assert (made is None) == (column.size < INDEXED_FROM)
+    assert made is None or made.nbytes <= 4 * (column.size / ROWS_A_BUCKET + 1)
 
 
 def test_many_values_of_one_column_are_found_by_few_looks_as_by_halving() -> None:
     chance = np.random.default_rng(4)
     column = np.sort(chance.integers(0, LAST, 100_000, np.uint64, endpoint=True).repeat(2))
-    made = Slices.of(column)
+    made = BucketIndex.of(column)
     assert made is not None
     needles = np.unique(np.concatenate((column[::997], column[-1:], chance.integers(0, LAST, 50, np.uint64))))
     assert needles.size > FEW
-    found, halved = made.find(column, needles), ranges_of(column, needles)
+    found, halved = made.find(column, needles), join_sorted(column, needles)
     assert found is not None
     assert halved is not None
     assert [some.tolist() for some in found] == [some.tolist() for some in halved]
@@ -88,15 +88,15 @@ def test_many_values_of_one_column_are_found_by_few_looks_as_by_halving() -> Non
 def test_an_owner_is_spread_over_as_many_rows_as_it_has(counts: list[int]) -> None:
     owners = np.arange(len(counts)) * 10
     begin = np.arange(len(counts)) * 100
-    found = spread(owners, begin, np.array(counts, np.int64))
+    found = expand_ranges(owners, begin, np.array(counts, np.int64))
     expected = [(10 * one, 100 * one + row) for one, count in enumerate(counts) for row in range(count)]
     assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == expected
 
 
 def test_of_evenly_spread_values_no_slice_is_crowded() -> None:
     column = np.sort(np.random.default_rng(5).integers(0, LAST, 1 << 18, np.uint64))
-    made = Slices.of(column)
+    made = BucketIndex.of(column)
     assert made is not None
-    bounds = [made.around(one) for one in column[::64].tolist()]
+    bounds = [made.bucket_of(one) for one in column[::64].tolist()]
     assert max(end - begin for begin, end in bounds) < CROWDED
     assert all(begin <= row < end for row, (begin, end) in zip(range(0, column.size, 64), bounds, strict=True))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, Density, Filter, Probe
-from whymiss.ledger.columnar.hash_index import Index
-from whymiss.ledger.columnar.kernels import NEIGHBOURS, order_of, ranges_of
+from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, BloomFilter, Density, Probe
+from whymiss.ledger.columnar.hash_index import HashIndex
+from whymiss.ledger.columnar.kernels import DUPLICATES_SCANNED, join_sorted, order_of
 from whymiss.ledger.columnar.pacing import at_once
 from whymiss.ledger.events import Keys
 from whymiss.ledger.residency.copies import STATES
@@ -28,7 +28,7 @@ def column(numbers: list[int]) -> Keys:
 
 @given(NUMBERS, NUMBERS, st.sampled_from([FOR_KEYS, FOR_DIGESTS, Density(bits=2, marks=1)]))
 def test_a_filter_lets_pass_all_that_it_holds(held: list[int], others: list[int], density: Density) -> None:
-    made = Filter.of(column(held), density)
+    made = BloomFilter.of(column(held), density)
     assert made.passing(Probe(column(held))).tolist() == list(range(len(held)))
     assert all(made.may_hold(one) for one in held)
     passing = set(made.passing(Probe(column(others))).tolist())
@@ -38,7 +38,7 @@ def test_a_filter_lets_pass_all_that_it_holds(held: list[int], others: list[int]
 @pytest.mark.parametrize(("density", "most"), [(FOR_KEYS, 60), (FOR_DIGESTS, 15)])
 def test_a_filter_keeps_most_others_out(density: Density, most: int) -> None:
     chance = np.random.default_rng(1)
-    made = Filter.of(chance.integers(0, 1 << 64, 4096, np.uint64), density)
+    made = BloomFilter.of(chance.integers(0, 1 << 64, 4096, np.uint64), density)
     strangers = chance.integers(0, 1 << 64, 10_000, np.uint64)
     assert made.passing(Probe(strangers)).size < most
 
@@ -46,7 +46,7 @@ def test_a_filter_keeps_most_others_out(density: Density, most: int) -> None:
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked: list[int], stepwise: bool) -> None:
     rows_of = column(held)
-    index = at_once(Index.in_steps(rows_of)) if stepwise else Index(rows_of, order_of(rows_of))
+    index = at_once(HashIndex.in_steps(rows_of)) if stepwise else HashIndex(rows_of, order_of(rows_of))
     wanted = column(sorted({*asked, *held[:8]}))
     owners, rows = index.find(rows_of, wanted, len(held))
     found = sorted(zip(wanted[owners].tolist(), rows.tolist(), strict=True))
@@ -55,10 +55,10 @@ def test_an_index_finds_every_row_of_a_value_and_no_other(held: list[int], asked
         assert sorted(index.find_one(rows_of, one).tolist()) == [row for row, other in enumerate(held) if other == one]
 
 
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=6 * NEIGHBOURS), st.sets(st.integers(0, 8), min_size=1))
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=6 * DUPLICATES_SCANNED), st.sets(st.integers(0, 8), min_size=1))
 def test_all_rows_of_a_block_are_found_however_many_there_are(held: list[int], asked: set[int]) -> None:
     ascending, needles = np.sort(column(held)), column(sorted(asked))
-    found = ranges_of(ascending, needles)
+    found = join_sorted(ascending, needles)
     told = [] if found is None else list(zip(needles[found[0]].tolist(), found[1].tolist(), strict=True))
     assert told == [(one, row) for row, one in enumerate(ascending.tolist()) if one in asked]
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, Filter
-from whymiss.ledger.columnar.hash_index import Index
-from whymiss.ledger.columnar.kernels import NO_INTEGERS, Integers, cut, order_of, partitioned
+from whymiss.ledger.columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, BloomFilter
+from whymiss.ledger.columnar.hash_index import HashIndex
+from whymiss.ledger.columnar.kernels import NO_INTEGERS, Integers, order_of, partitioned, split_by_value
 from whymiss.ledger.columnar.pacing import (
     LARGE_BYTES,
     PAGE_BYTES,
@@ -24,9 +24,9 @@ from whymiss.ledger.columnar.pacing import (
     at_once,
     concatenated,
     in_portions,
-    stretches,
+    prefaulted,
+    step_slices,
     taken,
-    touched,
 )
 from whymiss.ledger.compaction.fold import fold, fold_in_steps
 from whymiss.ledger.compaction.merge import EAGER_ROWS, FANOUT, merged, merged_in_steps
@@ -61,7 +61,7 @@ def costliest(steps: Steps[Result]) -> int:
 
 @given(SIZES)
 def test_stretches_are_all_rows_and_each_is_short(size: int) -> None:
-    found = list(stretches(size))
+    found = list(step_slices(size))
     assert [row for some in found for row in range(some.start, some.stop)] == list(range(size))
     assert all(0 < some.stop - some.start <= STEP_ROWS for some in found)
 
@@ -98,8 +98,8 @@ def test_portions_end_where_what_was_spent_is_paid_for(costs: list[int], portion
 
 def test_each_large_page_of_a_column_is_a_step_of_its_own() -> None:
     pages = LARGE_BYTES // PAGE_BYTES
-    assert list(touched(np.empty(LARGE_BYTES // 8, np.uint64))) == [TOUCHING] * (pages + 1)
-    assert list(touched(np.empty(LARGE_BYTES // 8 - 1, np.uint64))) == []
+    assert list(prefaulted(np.empty(LARGE_BYTES // 8, np.uint64))) == [TOUCHING] * (pages + 1)
+    assert list(prefaulted(np.empty(LARGE_BYTES // 8 - 1, np.uint64))) == []
 
 
 @settings(max_examples=20)
@@ -107,7 +107,7 @@ def test_each_large_page_of_a_column_is_a_step_of_its_own() -> None:
 def test_columns_are_cut_between_values_into_slices_of_few_rows(shapes: list[tuple[int, int]]) -> None:
     # Numbers that are not spread evenly, of which many are the same.
     columns = [np.sort(uniform(seed, size) >> np.uint64(bits)) for seed, (size, bits) in enumerate(shapes)]
-    slices = cut(columns)
+    slices = split_by_value(columns)
     for number, column in enumerate(columns):
         assert np.array_equal(np.concatenate([column[some[number]] for some in slices]), column)
     values = [np.concatenate([column[rows] for column, rows in zip(columns, some, strict=True)]) for some in slices]
@@ -124,7 +124,7 @@ def test_an_index_made_in_steps_is_that_of_one_go(size: int, bits: int) -> None:
     groups = at_once(partitioned(column))
     highest = [np.concatenate(parts) for parts in groups]
     assert sorted(np.concatenate(highest).tolist()) == list(range(size))
-    made, whole = at_once(Index.in_steps(column)), Index(column, order_of(column))
+    made, whole = at_once(HashIndex.in_steps(column)), HashIndex(column, order_of(column))
     for value in column[:: max(1, size // 50)].tolist():
         assert made.find_one(column, value).tolist() == whole.find_one(column, value).tolist()
     found = [index.find(column, np.unique(column), 3) for index in (made, whole)]
@@ -281,6 +281,6 @@ def test_no_step_costs_more_than_a_portion() -> None:
     assert costliest(merged_in_steps(wide)) <= PORTION
     assert costliest(fold_in_steps(base, whole, Barriers(), doubled)) <= PORTION
     column = uniform(1, 6 * STEP_ROWS)
-    assert costliest(Index.in_steps(column)) <= PORTION
-    assert costliest(Filter.in_steps(column, FOR_KEYS)) <= PORTION
-    assert costliest(Filter.in_steps(column, FOR_DIGESTS)) <= PORTION
+    assert costliest(HashIndex.in_steps(column)) <= PORTION
+    assert costliest(BloomFilter.in_steps(column, FOR_KEYS)) <= PORTION
+    assert costliest(BloomFilter.in_steps(column, FOR_DIGESTS)) <= PORTION

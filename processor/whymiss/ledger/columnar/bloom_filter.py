@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from .kernels import Integers, Values
-from .pacing import MARKING, Steps, at_once, parts_of, touched
+from .pacing import MARKING, Steps, at_once, prefaulted, step_parts
 
 WORD = np.dtype("<u8")
 
@@ -117,7 +117,7 @@ def mask_of(value: int, marks: int) -> int:
     return _listed(marks)[value >> _LOWEST & _TABLE_MASK]
 
 
-class Filter:
+class BloomFilter:
     """One column's. Immutable."""
 
     __slots__ = ("_marks", "_view", "_words")
@@ -128,18 +128,18 @@ class Filter:
         self._marks = marks
 
     @classmethod
-    def of(cls, values: Values, density: Density = FOR_KEYS) -> Filter:
+    def of(cls, values: Values, density: Density = FOR_KEYS) -> BloomFilter:
         """The filter of a column."""
         return at_once(cls.in_steps(values, density))
 
     @classmethod
-    def in_steps(cls, values: Values, density: Density = FOR_KEYS) -> Steps[Filter]:
+    def in_steps(cls, values: Values, density: Density = FOR_KEYS) -> Steps[BloomFilter]:
         """Make one in steps of a bounded size."""
-        words = yield from touched(np.empty(_words(values.size, density), WORD))
-        for part in parts_of(words):
+        words = yield from prefaulted(np.empty(_words(values.size, density), WORD))
+        for part in step_parts(words):
             part.fill(0)
             yield part.size
-        for some in parts_of(values):
+        for some in step_parts(values):
             _mark(words, some, density)
             yield some.size * MARKING
         return cls(words, density.marks)
@@ -172,14 +172,14 @@ class Filter:
         return found
 
 
-class OpenFilter:
+class GrowingBloomFilter:
     """Of numbers that are added as they come. More than were expected let more others pass wrongly."""
 
     __slots__ = ("_density", "_filter", "_words")
 
     def __init__(self, count: int, density: Density = FOR_KEYS) -> None:
         self._words = np.zeros(_words(count, density), WORD)
-        self._filter = Filter(self._words, density.marks)
+        self._filter = BloomFilter(self._words, density.marks)
         self._density = density
 
     def add(self, values: Values) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .kernels import Integers, Rows, Values, ranges_of, windows_of
-from .pacing import TAKING, Steps, at_once, parts_of
+from .kernels import Integers, Rows, Values, join_sorted, sliding_windows
+from .pacing import TAKING, Steps, at_once, step_parts
 
-ROWS_A_SLICE = 8
+ROWS_A_BUCKET = 8
 """Rows in a slice, on average."""
 
-SLICED_FROM = 1 << 12
+INDEXED_FROM = 1 << 12
 """Rows from which a column is cut into slices; fewer are near each other in any case."""
 
 CROWDED = 64
@@ -23,7 +23,7 @@ CROWDED = 64
 _HALF = np.uint64(32)
 
 
-class Slices:
+class BucketIndex:
     """The slices of one sorted column. Immutable."""
 
     __slots__ = ("_count", "_starts", "_view")
@@ -34,20 +34,20 @@ class Slices:
         self._count = starts.size - 1
 
     @classmethod
-    def of(cls, column: Values) -> Slices | None:
+    def of(cls, column: Values) -> BucketIndex | None:
         """The slices of a column, ``None`` of a short one."""
         return at_once(cls.in_steps(column))
 
     @classmethod
-    def in_steps(cls, column: Values) -> Steps[Slices | None]:
+    def in_steps(cls, column: Values) -> Steps[BucketIndex | None]:
         """Make them in steps of a bounded size; ``None`` of a short column."""
-        if column.size < SLICED_FROM:
+        if column.size < INDEXED_FROM:
             return None
-        count = column.size // ROWS_A_SLICE
+        count = column.size // ROWS_A_BUCKET
         starts = np.empty(count + 1, np.uint32)
         begin = known = 0
-        for some in parts_of(column):
-            slices = _slices(some, count)
+        for some in step_parts(column):
+            slices = _buckets(some, count)
             first, after = int(slices[0]), int(slices[-1]) + 1
             # A slice without a row begins where the next one does, and the first of these may have begun before them.
             starts[known : first + 1] = begin
@@ -62,24 +62,24 @@ class Slices:
         """Bytes held."""
         return self._starts.nbytes
 
-    def around(self, value: int) -> tuple[int, int]:
+    def bucket_of(self, value: int) -> tuple[int, int]:
         """Where the rows of one slice begin and end, in which a value is if it is anywhere."""
         number = ((value >> 32) * self._count) >> 32
         return self._view[number], self._view[number + 1]
 
     def find(self, column: Values, needles: Values) -> tuple[Integers, Integers] | None:
         """For needles that occur in the column: which ones, repeated for each row, and the rows, which ascend."""
-        slices = _slices(needles, self._count)
+        slices = _buckets(needles, self._count)
         begin = self._starts.take(slices).astype(np.int64)
         slices += 1
         width = int((self._starts.take(slices) - begin).max())
         if width > CROWDED:
-            return ranges_of(column, needles)
+            return join_sorted(column, needles)
         if not width:
             return None
         # A window that begins before its slice shows no other row that has the value, nor does one that ends after it.
         begin = np.minimum(begin, column.size - width)
-        same = (windows_of(column, width)[begin] == needles[:, None]).ravel().nonzero()[0]
+        same = (sliding_windows(column, width)[begin] == needles[:, None]).ravel().nonzero()[0]
         if not same.size:
             return None
         which = same // width
@@ -88,7 +88,7 @@ class Slices:
         return which, same
 
 
-def _slices(values: Values, count: int) -> Integers:
+def _buckets(values: Values, count: int) -> Integers:
     """The slice of each value, of so many."""
     slices = values >> _HALF
     slices *= np.uint64(count)

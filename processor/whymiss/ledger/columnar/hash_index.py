@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .kernels import NO_INTEGERS, Integers, Rows, Values, ordered, partitioned, spread, windows_of
-from .pacing import SORTING, TAKING, Steps, touched
+from .kernels import NO_INTEGERS, Integers, Rows, Values, expand_ranges, ordered, partitioned, sliding_windows
+from .pacing import SORTING, TAKING, Steps, prefaulted
 
-ROWS_A_SLICE = 3
+ROWS_A_BUCKET_BITS = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
 
 CROWDED = 64
@@ -25,7 +25,7 @@ FEW = 3
 _ALL = (1 << 32) - 1
 
 
-class Index:
+class HashIndex:
     """The rows in the order of their values, and where in it each slice of the values' range begins."""
 
     __slots__ = ("_low", "_rows", "_shift", "_starts", "_tagged", "_view")
@@ -35,7 +35,7 @@ class Index:
         bits = _bits(column)
         if starts is None:
             starts = np.zeros((1 << bits) + 1, np.uint32)
-            starts[1:] = np.bincount(_slices(column, bits), minlength=1 << bits).cumsum()
+            starts[1:] = np.bincount(_buckets(column, bits), minlength=1 << bits).cumsum()
             rows = _tagged(rows, column.take(rows), column.size)
         self._tagged = rows
         self._rows = _row_bits(column.size)
@@ -45,11 +45,11 @@ class Index:
         self._view = starts.data
 
     @classmethod
-    def in_steps(cls, column: Values) -> Steps[Index]:
+    def in_steps(cls, column: Values) -> Steps[HashIndex]:
         """Make one in steps of a bounded size."""
         bits = _bits(column)
         groups = yield from partitioned(column)
-        rows = yield from touched(np.empty(column.size, np.uint32))
+        rows = yield from prefaulted(np.empty(column.size, np.uint32))
         starts = np.empty((1 << bits) + 1, np.uint32)
         starts[0] = begin = 0
         # A group's values lie in as many slices as any other's.
@@ -58,7 +58,7 @@ class Index:
             some = np.concatenate(parts).astype(np.int64)
             order, values = ordered(column.take(some))
             rows[begin : begin + some.size] = _tagged(some.take(order), values, column.size)
-            counts = np.bincount(_slices(values, bits) - number * width, minlength=width)
+            counts = np.bincount(_buckets(values, bits) - number * width, minlength=width)
             starts[number * width + 1 : (number + 1) * width + 1] = counts.cumsum() + begin
             begin += some.size
             yield some.size * (SORTING + TAKING)
@@ -69,7 +69,7 @@ class Index:
         number = value >> self._shift if len(self._view) > 2 else 0
         begin, end = self._view[number], self._view[number + 1]
         if end - begin > CROWDED:
-            begin, end = self._halved(column, np.uint64(value), begin, end)
+            begin, end = self._binary_search(column, np.uint64(value), begin, end)
             return (self._tagged[begin:end] & np.uint32(self._low)).astype(np.int64)
         tag, low = (value << self._rows) & _ALL, self._low
         likely = [one & low for one in self._tagged[begin:end].tolist() if one ^ tag <= low]
@@ -79,17 +79,17 @@ class Index:
         """Which value, and the last ``limit`` rows that have it, for each of some values."""
         if values.size <= FEW:
             return self._find_few(column, values.tolist(), limit)
-        slices = _slices(values, 64 - self._shift)
+        slices = _buckets(values, 64 - self._shift)
         begin = self._starts.take(slices).astype(np.int64)
         counts = self._starts.take(slices + 1) - begin
         width = int(counts.max())
         if width > CROWDED:
-            return self._find_crowded(column, values, (begin, counts), limit)
+            return self._find_in_crowded(column, values, (begin, counts), limit)
         if not width:
             return NO_INTEGERS, NO_INTEGERS
         begin = np.minimum(begin, column.size - width)
         # What is beyond a slice has another value, and is found out where the values are compared.
-        tagged = windows_of(self._tagged, width)[begin]
+        tagged = sliding_windows(self._tagged, width)[begin]
         tags = values.astype(np.uint32) << np.uint32(self._rows)
         likely = ((tagged ^ tags[:, None]) <= np.uint32(self._low)).ravel().nonzero()[0]
         rows = (tagged.ravel().take(likely) & np.uint32(self._low)).astype(np.int64)
@@ -109,19 +109,21 @@ class Index:
             return NO_INTEGERS, NO_INTEGERS
         return np.concatenate(owners), np.concatenate(found)
 
-    def _find_crowded(
+    def _find_in_crowded(
         self, column: Values, values: Values, bounds: tuple[Integers, Integers], limit: int
     ) -> tuple[Integers, Integers]:
         begin, counts = bounds
         for number in (counts > CROWDED).nonzero()[0].tolist():
-            first, end = self._halved(column, values[number], int(begin[number]), int(begin[number] + counts[number]))
+            first, end = self._binary_search(
+                column, values[number], int(begin[number]), int(begin[number] + counts[number])
+            )
             begin[number], counts[number] = max(first, end - limit), min(limit, end - first)
-        owners, at = spread(np.arange(values.size), begin, counts)
+        owners, at = expand_ranges(np.arange(values.size), begin, counts)
         rows = (self._tagged.take(at) & np.uint32(self._low)).astype(np.int64)
         hits = (column.take(rows) == values.take(owners)).nonzero()[0]
         return _last(owners.take(hits), rows.take(hits), limit)
 
-    def _halved(self, column: Values, value: np.uint64, begin: int, end: int) -> tuple[int, int]:
+    def _binary_search(self, column: Values, value: np.uint64, begin: int, end: int) -> tuple[int, int]:
         """Where the rows with a value begin and end, between two places of the order."""
         bounds = []
         for after in (False, True):
@@ -138,10 +140,10 @@ class Index:
 
 
 def _bits(column: Values) -> int:
-    return max(0, (column.size - 1).bit_length() - ROWS_A_SLICE)
+    return max(0, (column.size - 1).bit_length() - ROWS_A_BUCKET_BITS)
 
 
-def _slices(values: Values, bits: int) -> Integers:
+def _buckets(values: Values, bits: int) -> Integers:
     """The slice that each value lies in."""
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .pacing import STEP_BITS, STEP_ROWS, TAKING, Entry, Steps, stretches
+from .pacing import STEP_BITS, STEP_ROWS, TAKING, Entry, Steps, step_slices
 
 Values: TypeAlias = npt.NDArray[np.uint64]
 """Evenly spread 64-bit numbers: hashes, digests."""
@@ -19,7 +19,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 NO_INTEGERS: Integers = np.zeros(0, np.int64)
 
-NEIGHBOURS = 8
+DUPLICATES_SCANNED = 8
 """Rows of one value from which its last one is searched."""
 
 _COUNTED = np.arange(1 << 19, dtype=np.uint64)
@@ -63,7 +63,7 @@ def partitioned(values: Values) -> Steps[Sequence[Sequence[Rows]]]:
     if not bits:
         return [[np.arange(values.size, dtype=np.uint32)]]
     groups: list[list[Rows]] = [[] for _ in range(1 << bits)]
-    for rows in stretches(values.size):
+    for rows in step_slices(values.size):
         highest = (values[rows] >> np.uint64(64 - bits)).astype(np.uint16)
         order = highest.argsort(kind="stable").astype(np.uint32)
         order += np.uint32(rows.start)
@@ -75,7 +75,9 @@ def partitioned(values: Values) -> Steps[Sequence[Sequence[Rows]]]:
     return groups
 
 
-def cut(columns: Sequence[npt.NDArray[Entry]], rows: int = STEP_ROWS) -> Sequence[Sequence[slice[int, int, None]]]:
+def split_by_value(
+    columns: Sequence[npt.NDArray[Entry]], rows: int = STEP_ROWS
+) -> Sequence[Sequence[slice[int, int, None]]]:
     """Cuts ascending columns by value: of each slice in order, its rows in every column.
 
     All rows of one value are in one slice, and but for those no slice has more than ``rows``.
@@ -103,7 +105,7 @@ def distinct(values: Values) -> Values:
     return ascending[kept]
 
 
-def ranges_of(column: Values, needles: Values) -> tuple[Integers, Integers] | None:
+def join_sorted(column: Values, needles: Values) -> tuple[Integers, Integers] | None:
     """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
     if not column.size:
         return None
@@ -115,18 +117,18 @@ def ranges_of(column: Values, needles: Values) -> tuple[Integers, Integers] | No
     counts = np.ones(hits.size, np.int64)
     more, step = np.arange(hits.size), 1
     # Few blocks come up often in a column, and looking at the next row is cheaper than searching again.
-    while step < NEIGHBOURS:
+    while step < DUPLICATES_SCANNED:
         after = begin[more] + step
         more = more[(after < column.size) & (column.take(after, mode="clip") == wanted[more])]
         if not more.size:
-            return spread(hits, begin, counts)
+            return expand_ranges(hits, begin, counts)
         counts[more] += 1
         step += 1
     counts[more] = column.searchsorted(wanted[more], "right") - begin[more]
-    return spread(hits, begin, counts)
+    return expand_ranges(hits, begin, counts)
 
 
-def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:
+def expand_ranges(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:
     """Each owner once a row, and the rows from ``begin`` on of each."""
     total = int(counts.sum())
     if total == owners.size and counts.min(initial=1):
@@ -137,7 +139,7 @@ def spread(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integer
     return owners.repeat(counts), rows
 
 
-def windows_of(column: npt.NDArray[Entry], width: int) -> npt.NDArray[Entry]:
+def sliding_windows(column: npt.NDArray[Entry], width: int) -> npt.NDArray[Entry]:
     """From every row on so many rows of a column that has as many: a view of it, in which a window is one row."""
     size = column.itemsize
     return np.ndarray((column.size - width + 1, width), column.dtype, column.data, strides=(size, size))

@@ -68,18 +68,18 @@ def _noting(steps: Steps[Result], found: list[Result]) -> Iterator[int]:
     found.append((yield from steps))
 
 
-def stretches(size: int) -> Iterator[slice[int, int, None]]:
+def step_slices(size: int) -> Iterator[slice[int, int, None]]:
     """The rows of a column in steps."""
     for begin in range(0, size, STEP_ROWS):
         yield slice(begin, min(begin + STEP_ROWS, size))
 
 
-def parts_of(column: npt.NDArray[Entry]) -> Iterator[npt.NDArray[Entry]]:
+def step_parts(column: npt.NDArray[Entry]) -> Iterator[npt.NDArray[Entry]]:
     """A column in steps."""
-    return (column[rows] for rows in stretches(column.size))
+    return (column[rows] for rows in step_slices(column.size))
 
 
-def touched(whole: npt.NDArray[Entry]) -> Steps[npt.NDArray[Entry]]:
+def prefaulted(whole: npt.NDArray[Entry]) -> Steps[npt.NDArray[Entry]]:
     """A column that is still to be filled, once each of its large pages is there."""
     if whole.nbytes >= LARGE_BYTES:
         for row in (*range(0, whole.size, PAGE_BYTES // whole.itemsize), whole.size - 1):
@@ -91,7 +91,7 @@ def touched(whole: npt.NDArray[Entry]) -> Steps[npt.NDArray[Entry]]:
 def filled(whole: npt.NDArray[Entry], parts: Iterable[npt.NDArray[Entry]], cost: int = 1) -> Steps[npt.NDArray[Entry]]:
     """Fill a column from its first row on with parts that are made one a step, at a cost a row."""
     begin, words = 0, max(1, whole.itemsize // 8)
-    yield from touched(whole)
+    yield from prefaulted(whole)
     for part in parts:
         whole[begin : begin + part.size] = part
         begin += part.size
@@ -102,7 +102,7 @@ def filled(whole: npt.NDArray[Entry], parts: Iterable[npt.NDArray[Entry]], cost:
 def concatenated(columns: Sequence[npt.NDArray[Entry]]) -> Steps[npt.NDArray[Entry]]:
     """Columns of one type, at least one, one after the other."""
     whole = np.empty(sum(column.size for column in columns), columns[0].dtype)
-    return filled(whole, (part for column in columns for part in parts_of(column)))
+    return filled(whole, (part for column in columns for part in step_parts(column)))
 
 
 def taken(columns: Sequence[npt.NDArray[Entry]], rows: npt.NDArray[np.int64]) -> Steps[npt.NDArray[Entry]]:
@@ -114,6 +114,6 @@ def _taken(columns: Sequence[npt.NDArray[Entry]], rows: npt.NDArray[np.int64]) -
     first = begin = 0
     for column in columns:
         end = int(rows.searchsorted(first + column.size))
-        for some in parts_of(rows[begin:end]):
+        for some in step_parts(rows[begin:end]):
             yield column.take(some - first)
         first, begin = first + column.size, end

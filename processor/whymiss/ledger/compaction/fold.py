@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..columnar.bloom_filter import Filter
-from ..columnar.bucket_index import Slices
-from ..columnar.kernels import NO_INTEGERS, Integers, Rows, cut
-from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, stretches, taken
+from ..columnar.bloom_filter import BloomFilter
+from ..columnar.bucket_index import BucketIndex
+from ..columnar.kernels import NO_INTEGERS, Integers, Rows, split_by_value
+from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, step_parts, step_slices, taken
 from ..events import Keys
 from ..residency.resets import Barriers
 from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
@@ -51,7 +51,7 @@ def fold_in_steps(base: Segment, segment: Segment, barriers: Barriers, nanos_of:
     for place, kept in places.items():
         runs[place] = yield from _run(kept, row_of)
     ordinals = yield from _united([kept.ordinals for kept in places.values()])
-    nanos = yield from filled(np.empty_like(ordinals), (nanos_of(some) for some in parts_of(ordinals)), TAKING)
+    nanos = yield from filled(np.empty_like(ordinals), (nanos_of(some) for some in step_parts(ordinals)), TAKING)
     yield from chains.put_in_order()
     return Segment((0, segment.end), runs, chains, stamps=(ordinals, nanos))
 
@@ -60,13 +60,13 @@ def _numbered(size: int, places: Collection[Kept]) -> Steps[tuple[Integers, Rows
     """The chain rows of both segments that are held, and how many of them are before each row."""
     held = np.zeros(size, np.bool_)
     for kept in places:
-        for some in parts_of(kept.rows):
+        for some in step_parts(kept.rows):
             held[some[some >= 0]] = True
             yield some.size * TAKING
     found: list[Integers] = []
     before = np.empty(size, np.uint32)
     count = 0
-    for stretch in stretches(size):
+    for stretch in step_slices(size):
         here = held[stretch]
         found.append(np.flatnonzero(here) + stretch.start)
         before[stretch] = here.cumsum() - here + count
@@ -78,7 +78,7 @@ def _numbered(size: int, places: Collection[Kept]) -> Steps[tuple[Integers, Rows
 def _run(kept: Kept, row_of: Rows) -> Steps[Run]:
     keys: list[Keys] = []
     codes: list[Integers] = []
-    for some in stretches(kept.keys.size):
+    for some in step_slices(kept.keys.size):
         ordinals, stores, surplus = kept.ordinals[some], kept.stores[some], kept.surplus[some]
         values = ordinals.copy()
         if kept.chained:
@@ -94,19 +94,19 @@ def _run(kept: Kept, row_of: Rows) -> Steps[Run]:
         yield named.size * 2 * TAKING
     column = yield from concatenated(keys)
     coded = yield from concatenated(codes)
-    passing = yield from Filter.in_steps(column)
-    sliced = yield from Slices.in_steps(column)
+    passing = yield from BloomFilter.in_steps(column)
+    sliced = yield from BucketIndex.in_steps(column)
     return Run(column, coded, chained=kept.chained, passing=passing, slices=sliced)
 
 
 def _united(columns: Sequence[Integers]) -> Steps[Integers]:
     """All numbers once, in order."""
     parts = [NO_INTEGERS]
-    for some in (some for column in columns for some in parts_of(column)):
+    for some in (some for column in columns for some in step_parts(column)):
         parts.append(_once(some))
         yield some.size * SORTING
     found: list[Integers] = []
-    for slices in cut(parts):
+    for slices in split_by_value(parts):
         found.append(_once(np.concatenate([part[some] for part, some in zip(parts, slices, strict=True)])))
         yield found[-1].size * SORTING
     return (yield from concatenated(found))
@@ -126,7 +126,7 @@ def _remaining(older: Chains, newer: Chains, rows: Integers) -> Steps[Chains]:
         return Chains(np.zeros(0, np.uint64), None, np.zeros(0, np.uint32), NO_INTEGERS, older.pieces[:0])
     total = len(older) + len(newer)
     moved = (
-        some + np.int64(first) for part, first in ((older, 0), (newer, len(older))) for some in parts_of(part.first)
+        some + np.int64(first) for part, first in ((older, 0), (newer, len(older))) for some in step_parts(part.first)
     )
     first = yield from filled(np.empty(older.first.size + newer.first.size + 1, np.int64), moved)
     first[-1] = total
@@ -135,14 +135,14 @@ def _remaining(older: Chains, newer: Chains, rows: Integers) -> Steps[Chains]:
     digests = yield from digests_in_steps((older, newer), rows)
     ordinals = yield from taken((older.ordinals, newer.ordinals), source)
     begun = yield from filled(
-        np.empty(source.size, np.uint32), (some.astype(np.uint32) for some in parts_of(bounds[:-1]))
+        np.empty(source.size, np.uint32), (some.astype(np.uint32) for some in step_parts(bounds[:-1]))
     )
     pieces = yield from taken((older.pieces, newer.pieces), source)
     above = yield from filled(
-        np.empty(source.size, np.int64), (np.maximum(rows[some], 1) - 1 for some in parts_of(bounds[:-1]))
+        np.empty(source.size, np.int64), (np.maximum(rows[some], 1) - 1 for some in step_parts(bounds[:-1]))
     )
     parents = yield from taken((older.keys, newer.keys), above)
-    for some in stretches(source.size):
+    for some in step_slices(source.size):
         _cut(pieces[some], parents[some], rows, bounds[some.start : some.stop + 1], (first, source[some]))
         yield source[some].size * CUTTING
     return Chains(keys, digests, begun, ordinals, pieces)
@@ -153,7 +153,7 @@ def _begun(rows: Integers, first: Integers) -> Steps[tuple[Integers, Integers]]:
     bounds: list[Integers] = []
     source: list[Integers] = []
     before, of = -1, -1
-    for some in stretches(rows.size):
+    for some in step_slices(rows.size):
         row = rows[some]
         piece = first.searchsorted(row, "right") - 1
         begun = np.ones(row.size, np.bool_)

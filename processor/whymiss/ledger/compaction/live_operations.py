@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from ..columnar.kernels import NO_INTEGERS, Flags, Integers, cut, ordered
+from ..columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, split_by_value
 from ..columnar.pacing import STEP_ROWS, Steps, concatenated
 from ..events import Keys
 from ..residency.copies import tally
@@ -56,7 +56,7 @@ def outliving(base: Segment, segment: Segment, place: Place, barriers: BarrierCo
     none = np.zeros(0, np.bool_)
     chained = any(run.chained for _, run, _ in parts)
     kept = [Kept(np.zeros(0, np.uint64), NO_INTEGERS, none, NO_INTEGERS, none, chained)]
-    for slices in cut([run.keys for _, run, _ in parts], COUNTED_ROWS):
+    for slices in split_by_value([run.keys for _, run, _ in parts], COUNTED_ROWS):
         some = _Some(parts, slices)
         if not some.keys.size:
             continue

@@ -8,10 +8,10 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from ..columnar.bloom_filter import Filter
-from ..columnar.bucket_index import Slices
-from ..columnar.kernels import Integers, Rows, cut, ordered
-from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, parts_of, touched
+from ..columnar.bloom_filter import BloomFilter
+from ..columnar.bucket_index import BucketIndex
+from ..columnar.kernels import Integers, Rows, ordered, split_by_value
+from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, prefaulted, step_parts
 from ..segment.chain_table import Chains, digests_in_steps
 from ..segment.operations import Run
 from ..segment.segment import SPAN_MAX, Place, Segment
@@ -121,10 +121,10 @@ def merged_in_steps(group: Sequence[Segment]) -> Steps[Segment]:
 def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
     """One run of several with what their ordinals and rows grow by."""
     rows = sum(run.keys.size for run, _, _ in parts)
-    keys = yield from touched(np.empty(rows, np.uint64))
-    codes = yield from touched(np.empty(rows, np.uint32))
+    keys = yield from prefaulted(np.empty(rows, np.uint64))
+    codes = yield from prefaulted(np.empty(rows, np.uint32))
     begin = 0
-    for slices in cut([run.keys for run, _, _ in parts]):
+    for slices in split_by_value([run.keys for run, _, _ in parts]):
         order, found = ordered(
             np.concatenate([run.keys[some] for (run, _, _), some in zip(parts, slices, strict=True)])
         )
@@ -133,8 +133,8 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
         keys[begin:end], codes[begin:end] = found, moved.take(order)
         begin = end
         yield found.size * (SORTING + TAKING)
-    passing = yield from Filter.in_steps(keys)
-    sliced = yield from Slices.in_steps(keys)
+    passing = yield from BloomFilter.in_steps(keys)
+    sliced = yield from BucketIndex.in_steps(keys)
     return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing, slices=sliced)
 
 
@@ -151,7 +151,7 @@ def _moved(run: Run, ordinals: int, rows: int, some: slice[int, int, None]) -> n
 
 def _first(parts: Sequence[Chains], rows: Sequence[int]) -> Iterator[Rows]:
     for part, row in zip(parts, rows, strict=False):
-        for some in parts_of(part.first):
+        for some in step_parts(part.first):
             yield some + np.uint32(row)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..columnar.bloom_filter import FOR_KEYS, OpenFilter, mask_of
+from ..columnar.bloom_filter import FOR_KEYS, GrowingBloomFilter, mask_of
 from ..events import Cleared, KvBatch
 from ..segment_store import History
 
@@ -26,7 +26,7 @@ class Named:
         self._pending_rows = pending_rows
         self._version = -1
         self._filters: list[tuple[memoryview, int]] = []
-        self._pending: OpenFilter | None = None
+        self._pending: GrowingBloomFilter | None = None
         self._noted = 0
 
     def may_hold(self, key: int, pending: Sequence[tuple[int, KvBatch]]) -> bool:
@@ -41,10 +41,10 @@ class Named:
                 return True  # guard: named-laid-out
         return bool(pending) and self._note(pending).may_hold(key)  # guard: named-pending
 
-    def _note(self, pending: Sequence[tuple[int, KvBatch]]) -> OpenFilter:
+    def _note(self, pending: Sequence[tuple[int, KvBatch]]) -> GrowingBloomFilter:
         """The filter of what is not laid out, with what came since it was asked last."""
         if self._pending is None:
-            self._pending = OpenFilter(self._pending_rows)
+            self._pending = GrowingBloomFilter(self._pending_rows)
         for _, batch in pending[self._noted :]:  # guard: named-noted
             for event in batch.events:
                 if not isinstance(event, Cleared):

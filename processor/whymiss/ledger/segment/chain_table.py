@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..columnar.bloom_filter import FOR_DIGESTS, Filter, bytes_of
-from ..columnar.hash_index import Index
+from ..columnar.bloom_filter import FOR_DIGESTS, BloomFilter, bytes_of
+from ..columnar.hash_index import HashIndex
 from ..columnar.kernels import NO_INTEGERS, Integers, Rows, order_of
 from ..columnar.pacing import Steps, concatenated, taken
 from ..events import Keys
@@ -71,7 +71,7 @@ class Chains:
     def __init__(
         self,
         keys: Keys,
-        digests: tuple[Keys, Keys, Filter | None] | None,
+        digests: tuple[Keys, Keys, BloomFilter | None] | None,
         first: Rows,
         ordinals: Integers,
         pieces: Pieces,
@@ -86,7 +86,7 @@ class Chains:
         self.reports = bool((pieces["flags"] & REPORTED).any())
         """Whether any of them is a store that only repeated what was resident."""
         self._own_filter = None if digests is None else digests[2]
-        self._by_own: Index | None = None
+        self._by_own: HashIndex | None = None
         self._by_parent: tuple[Keys, Rows] | None = None
         self._roots: Integers | None = None
 
@@ -137,18 +137,18 @@ class Chains:
     def put_in_order(self) -> Steps[None]:
         """Make the index now and in steps, rather than when a question needs it."""
         if self.own is not None:
-            self._by_own = yield from Index.in_steps(self.own)
+            self._by_own = yield from HashIndex.in_steps(self.own)
 
-    def _index_of_own(self, own: Keys) -> Index:
+    def _index_of_own(self, own: Keys) -> HashIndex:
         if self._by_own is None:
-            self._by_own = Index(own, order_of(own))
+            self._by_own = HashIndex(own, order_of(own))
         return self._by_own
 
     @property
-    def own_filter(self) -> Filter | None:
+    def own_filter(self) -> BloomFilter | None:
         """The filter of own digests, if there are any."""
         if self._own_filter is None and self.own is not None:
-            self._own_filter = Filter.of(self.own, FOR_DIGESTS)
+            self._own_filter = BloomFilter.of(self.own, FOR_DIGESTS)
         return self._own_filter
 
     def with_own(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
@@ -213,13 +213,15 @@ def no_chains() -> Chains:
     return Chains(none, None, np.zeros(0, np.uint32), NO_INTEGERS, np.zeros(0, PIECE))
 
 
-def digests_in_steps(parts: Sequence[Chains], rows: Integers | None = None) -> Steps[tuple[Keys, Keys, Filter] | None]:
+def digests_in_steps(
+    parts: Sequence[Chains], rows: Integers | None = None
+) -> Steps[tuple[Keys, Keys, BloomFilter] | None]:
     """The digests of several chains' rows, or of some of them, one after the other; ``None`` where there are none."""
     if all(part.own is None for part in parts):
         return None
     own = yield from _digests([part.own for part in parts], parts, rows)
     prefix = yield from _digests([part.prefix for part in parts], parts, rows)
-    return own, prefix, (yield from Filter.in_steps(own, FOR_DIGESTS))
+    return own, prefix, (yield from BloomFilter.in_steps(own, FOR_DIGESTS))
 
 
 def _digests(columns: Sequence[Keys | None], parts: Sequence[Chains], rows: Integers | None) -> Steps[Keys]:

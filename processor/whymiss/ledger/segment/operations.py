@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..columnar.bloom_filter import Filter, Probe
-from ..columnar.bucket_index import Slices
-from ..columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, ranges_of
+from ..columnar.bloom_filter import BloomFilter, Probe
+from ..columnar.bucket_index import BucketIndex
+from ..columnar.kernels import NO_INTEGERS, Flags, Integers, join_sorted, ordered
 from ..events import Keys
 
 Operation: TypeAlias = tuple[int, bool]
@@ -32,7 +32,7 @@ class Run:
     offset, plus one for a store.
     """
 
-    __slots__ = ("chained", "codes", "filter", "keys", "slices")
+    __slots__ = ("buckets", "chained", "codes", "filter", "keys")
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class Run:
         codes: npt.NDArray[np.uint32] | Integers,
         *,
         chained: bool,
-        passing: Filter | None = None,
-        slices: Slices | None = None,
+        passing: BloomFilter | None = None,
+        buckets: BucketIndex | None = None,
     ) -> None:
         self.keys = keys
         self.codes = codes
         self.chained = chained
-        self.filter = passing or Filter.of(keys)
-        self.slices = slices or Slices.of(keys)
+        self.filter = passing or BloomFilter.of(keys)
+        self.buckets = buckets or BucketIndex.of(keys)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        slices = 0 if self.slices is None else self.slices.nbytes
-        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + slices
+        buckets = 0 if self.buckets is None else self.buckets.nbytes
+        return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + buckets
 
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
         """For blocks that it names: which ones, repeated for each row, and the rows."""
@@ -66,7 +66,7 @@ class Run:
         if passing.size <= FEW:
             return self._find_few(passing.tolist(), probe)
         needles = probe.values.take(passing)
-        found = ranges_of(self.keys, needles) if self.slices is None else self.slices.find(self.keys, needles)
+        found = join_sorted(self.keys, needles) if self.buckets is None else self.buckets.find(self.keys, needles)
         return None if found is None else (passing.take(found[0]), found[1])
 
     def _find_few(self, passing: Sequence[int], probe: Probe) -> tuple[Integers, Integers] | None:
@@ -86,7 +86,7 @@ class Run:
 
     def rows_of(self, key: int) -> tuple[int, int]:
         """Where the operations on one block begin and end."""
-        begin, end = (0, self.keys.size) if self.slices is None else self.slices.around(key)
+        begin, end = (0, self.keys.size) if self.buckets is None else self.buckets.bucket_of(key)
         if end - begin > SCANNED:
             return self._halved(key, begin, end)
         some: list[int] = self.keys[begin:end].tolist()

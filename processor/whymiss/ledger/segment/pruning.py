@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, WORD, Density, Filter, Probe, mask_of
+from ..columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, WORD, BloomFilter, Density, Probe, mask_of
 from ..columnar.kernels import Integers
 from .operations import Run
 from .segment import Place, Segment
@@ -18,7 +18,7 @@ _Opened: TypeAlias = tuple[memoryview, int, int, int, Run, Segment]
 So who asks many filters about one number is spared some calls for each.
 """
 
-_Digested: TypeAlias = tuple[memoryview, int, int, Filter, Segment]
+_Digested: TypeAlias = tuple[memoryview, int, int, BloomFilter, Segment]
 """The words of a filter of digests, their number, and where its segment begins."""
 
 _HALF = 32
@@ -91,7 +91,7 @@ def _opened(run: Run, part: Segment) -> _Opened:
     return (*run.filter.opened, part.begin, part.end, run, part)
 
 
-def _which(filters: Sequence[Filter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
+def _which(filters: Sequence[BloomFilter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
     """The filters of one density that let some of the numbers pass, and which ones: all are asked at once."""
     count = probe.values.size
     if not count or not filters:
