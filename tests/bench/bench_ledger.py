@@ -242,7 +242,7 @@ def history(operations: int, engines: int) -> None:
     spent = sum(filled.ingest.processor) / 1e3
     print(f"taken at {filled.taken / spent / 1e6:.2f} M operations a second, upkeep of the same calls included")
     print("\nOne call in ms, processor      median       p99     p99.9       max  max on the wall      calls")
-    for name, pauses in (("ingest of a batch", filled.ingest), ("passing of time", filled.passing)):
+    for name, pauses in (("ingest of a batch", filled.ingest), ("passing of time", filled.pruning)):
         values = np.array(pauses.processor)
         print(f"  {name:>24} {percentiles(values, 50, 99, 99.9, 100)}  {max(pauses.wall):15.3f} {values.size:10,}")
     tables = {

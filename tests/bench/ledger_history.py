@@ -81,7 +81,7 @@ class History:
         seconds = WINDOW_SECONDS + LATE_SECONDS
         self.ledger = Ledger(window_seconds=WINDOW_SECONDS, bytes_max=1 << 40, digester=DIGESTER)
         self.ingest = Pauses()
-        self.passing = Pauses()
+        self.pruning = Pauses()
         self.asked: list[Asked] = []
         self.live: dict[str, list[float]] = {}
         """Milliseconds of each question that was asked while the fleet published, once the window was full."""
@@ -114,7 +114,7 @@ class History:
         self.taken += message.operations
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
-            self.passing.take(lambda: self.ledger.expire(now))
+            self.pruning.take(lambda: self.ledger.expire(now))
         self._ask(message.unix_nanos)
         prompt = message.prompt
         if prompt is not None:

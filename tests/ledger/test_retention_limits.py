@@ -19,8 +19,8 @@ from whymiss.ledger.events import KvBatch
 from whymiss.ledger.hashing import Digester
 from whymiss.ledger.ledger import Ledger
 from whymiss.ledger.retention import LATE_SECONDS, PARTS
-from whymiss.ledger.segment.chain_table import no_chains
-from whymiss.ledger.segment.operations import run_of
+from whymiss.ledger.segment.chain_table import empty_chain_table
+from whymiss.ledger.segment.operations import sorted_run
 from whymiss.ledger.segment.segment import Segment
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Residency, StreamId, Tier
@@ -85,8 +85,8 @@ def test_what_is_about_to_leave_is_merged_with_nothing() -> None:
 
 def segment(begin: int, rows: int, newest: float) -> Segment:
     keys = np.arange(rows, dtype=np.uint64)
-    run = run_of([keys], [np.full(rows, 1, np.uint32)], chained=False)
-    return Segment((begin, begin + 1), {DEVICE: run}, no_chains(), times=(newest, newest))
+    run = sorted_run([keys], [np.full(rows, 1, np.uint32)], chained=False)
+    return Segment((begin, begin + 1), {DEVICE: run}, empty_chain_table(), times=(newest, newest))
 
 
 @pytest.mark.parametrize(("rows", "count"), [(ROWS_MAX // 2, 1), (ROWS_MAX // 2 + 1, 0)])

@@ -72,7 +72,7 @@ def test_no_count_of_copies_falls_below_zero(number: str) -> None:
         record = record_of(ledger, stream)
         keys = Probe(np.array(keys_of(record), np.uint64))
         for place in {place for part in record.history.parts() for place in part.runs}:
-            hits = record.history.counted(place, keys, record.end)
+            hits = record.history.counted_operations(place, keys, record.end)
             assert not tally(hits, record.history.barriers.of(place[0]), record.end).surplus.any()
 
 

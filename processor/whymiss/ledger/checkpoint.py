@@ -31,7 +31,7 @@ from .events import Keys
 from .hashing import Digester
 from .ledger import Ledger
 from .residency.resets import Barrier
-from .segment.chain_table import PIECE, Chains
+from .segment.chain_table import PIECE, ChainTable
 from .segment.operations import Run
 from .segment.segment import Segment
 from .sequencer import Numbering
@@ -298,7 +298,7 @@ def _packed(segment: Segment, now: float) -> _Segment:
 def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
     try:
         own, prefix = (None, None) if packed.digests is None else map(_keys, packed.digests)
-        chains = Chains(
+        chains = ChainTable(
             _keys(packed.keys),
             None if own is None or prefix is None else (own, prefix, None),
             np.frombuffer(packed.first, np.uint32),

@@ -23,9 +23,9 @@ from .residency.copies_of_one import judge_one
 from .residency.facts import Findings
 from .residency.resets import Barriers
 from .residency.states import findings_of
-from .segment.chain_table import Chains, no_chains
-from .segment.operations import Counted, Operation, grouped
-from .segment.pruning import Passing
+from .segment.chain_table import ChainTable, empty_chain_table
+from .segment.operations import CountedOperations, Operation, grouped
+from .segment.pruning import Pruning
 from .segment.segment import Place, Segment
 from .time_index import Timeline
 
@@ -49,7 +49,7 @@ class History:
     """The segments of one stream. Positions and ordinals are the stream's."""
 
     def __init__(self) -> None:
-        self.base = Segment((0, 0), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
+        self.base = Segment((0, 0), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.segments: list[Segment] = []
         self.barriers = Barriers()
         self.timeline = Timeline()
@@ -60,8 +60,8 @@ class History:
         self._held = 0
         self._idle: float | None = None
         """The span for which there is nothing to merge, until the segments change."""
-        self._passing: Passing | None = None
-        self._located: dict[int, tuple[Chains, int] | None] = {}
+        self._pruning: Pruning | None = None
+        self._located: dict[int, tuple[ChainTable, int] | None] = {}
         self.version = 0
         """Another number says that the segments changed."""
 
@@ -89,7 +89,7 @@ class History:
 
     def _changed(self) -> None:
         self.version += 1
-        self._passing = None
+        self._pruning = None
         self._located.clear()
         self._idle = None
 
@@ -100,20 +100,20 @@ class History:
         yield self.base
         yield from self.segments
 
-    def counted(self, place: Place, probe: Probe, last: int) -> Counted:
+    def counted_operations(self, place: Place, probe: Probe, last: int) -> CountedOperations:
         """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""
-        found: list[Counted] = []
-        for run, part, passing in self.passing().of_any(place, probe, last):
-            rows = run.find_passing(probe, passing)
+        found: list[CountedOperations] = []
+        for run, part, passing in self.pruning().runs_naming_any(place, probe, last):
+            rows = run.join_passing(probe, passing)
             if rows is not None:
-                found.append(part.counted(run, *rows, last))
+                found.append(part.counted_operations(run, *rows, last))
         return grouped(found)
 
-    def passing(self) -> Passing:
+    def pruning(self) -> Pruning:
         """Which segments may name a block or know a digest."""
-        if self._passing is None:
-            self._passing = Passing(list(self.parts()))
-        return self._passing
+        if self._pruning is None:
+            self._pruning = Pruning(list(self.parts()))
+        return self._pruning
 
     def as_of(self, place: Place, probe: Probe, position: int) -> Findings:
         """What the record says of some blocks before event ordinal ``position``."""
@@ -123,7 +123,7 @@ class History:
         if count == 1:
             return Findings.of_one(self.first_of(place, probe.first, position))
         order, ascending = probe.ascending
-        hits, base = self.counted(place, ascending, position), self.base
+        hits, base = self.counted_operations(place, ascending, position), self.base
         return findings_of(
             hits, order, self.barriers.of(place[0]), position, lambda ordinals: self.nanos_of(ordinals, base)
         )
@@ -148,7 +148,7 @@ class History:
     def operations_on(self, place: Place, key: int, first: int, last: int) -> list[Operation]:
         """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
         found: list[Operation] = []
-        for run, part in self.passing().naming(place, key, first, last):
+        for run, part in self.pruning().runs_naming(place, key, first, last):
             # guard: one-last, one-first
             found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
         return found
@@ -156,7 +156,7 @@ class History:
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
         """Copies that each block surely had before a position."""
         low = np.zeros(keys.size, np.int64)
-        hits = self.counted(place, Probe(keys), position)
+        hits = self.counted_operations(place, Probe(keys), position)
         if hits.owners.size:
             found = tally(hits, self.barriers.of(place[0]), position)
             low[found.owners] = np.where(found.barrier < 0, found.low, 0)  # guard: history-low-barrier
@@ -172,13 +172,13 @@ class History:
 
     def located(self, key: int) -> Iterator[tuple[Segment, int]]:
         """Where a block was stored as part of a chain, the last time first."""
-        for run, part in self.passing().chains_naming(key):
+        for run, part in self.pruning().chained_runs_naming(key):
             begin, end = run.rows_of(key)
             for code in run.codes[begin:end][::-1].tolist():
                 if code & 1:
                     yield part, code >> 1
 
-    def locate(self, key: int) -> tuple[Chains, int] | None:
+    def locate(self, key: int) -> tuple[ChainTable, int] | None:
         """The chains and the row in which a block's place in its chain is known."""
         if key not in self._located:
             if len(self._located) >= LOCATED_MAX:
@@ -186,7 +186,7 @@ class History:
             self._located[key] = self._locate(key)
         return self._located[key]
 
-    def locate_before(self, key: int, position: int) -> tuple[Chains, int] | None:
+    def locate_before(self, key: int, position: int) -> tuple[ChainTable, int] | None:
         """The same as it was known at a position; as it is now where it was not known then."""
         latest = self.locate(key)
         if latest is None or latest[0].ordinal_at(latest[1]) < position:
@@ -195,7 +195,7 @@ class History:
         # guard: locate-before
         return next((where for where in placed if where[0].ordinal_at(where[1]) < position), latest)
 
-    def _locate(self, key: int) -> tuple[Chains, int] | None:
+    def _locate(self, key: int) -> tuple[ChainTable, int] | None:
         for part, row in self.located(key):
             if part.chains.is_placed(row):  # guard: locate-placed
                 return part.chains, row
@@ -222,7 +222,7 @@ class History:
 
     def forget_all(self, position: int) -> None:
         """Drop everything before a position, what is held there too."""
-        self.base = Segment((0, position), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
+        self.base = Segment((0, position), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.segments.clear()
         self.fresh.clear()
         self._changed()
@@ -236,7 +236,7 @@ class History:
         """Drop the oldest segment, and with it what was held before it. No upkeep may be under way."""
         dropped = self.segments.pop(0)
         edge = dropped.end
-        self.base = Segment((0, edge), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
+        self.base = Segment((0, edge), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.fresh = [segment for segment in self.fresh if segment is not dropped]
         for segment in self.segments:
             segment.busy = False

@@ -43,7 +43,7 @@ def test_all_rows_of_a_value_are_found_and_no_other(column: Keys, others: list[i
     expected = rows_by_looking(column, needles)
     run = Run(column, np.zeros(column.size, np.uint32), chained=False)
     passing = np.arange(needles.size)
-    found = run.find_passing(Probe(needles), passing)
+    found = run.join_passing(Probe(needles), passing)
     assert expected == ([] if found is None else list(zip(found[0].tolist(), found[1].tolist(), strict=True)))
     for which, one in enumerate(needles.tolist()):
         begin, end = run.rows_of(one)

@@ -32,8 +32,8 @@ from whymiss.ledger.compaction.fold import fold, fold_in_steps
 from whymiss.ledger.compaction.merge import EAGER_ROWS, FANOUT, merged, merged_in_steps
 from whymiss.ledger.events import Keys
 from whymiss.ledger.residency.resets import Barriers
-from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, Chains, no_chains
-from whymiss.ledger.segment.operations import run_of
+from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, ChainTable, empty_chain_table
+from whymiss.ledger.segment.operations import sorted_run
 from whymiss.ledger.segment.segment import Place, Segment
 from whymiss.model import Tier
 
@@ -143,15 +143,15 @@ def segment(seed: int, begin: int, rows: int, events: int, *, known: bool = True
     pieces["depth"], pieces["flags"] = chance.integers(0, 9, first.size), PLACED | TAIL
     ordinals = np.arange(first.size) + begin
     digests = (uniform(seed + 500, rows), uniform(seed + 900, rows), None) if known else None
-    chains = Chains(keys, digests, first.astype(np.uint32), ordinals, pieces)
+    chains = ChainTable(keys, digests, first.astype(np.uint32), ordinals, pieces)
     stored = (2 * np.arange(rows) + 1).astype(np.uint32)
     gone = np.flatnonzero(chance.random(rows) < 0.5)
     end = first.size
     removed = np.full(gone.size, 2 * end, np.uint32)
     # In no order, so that a removal of what an earlier segment did not store is among them.
     strange = uniform(seed + 1, 5)
-    device = run_of([keys, keys[gone], strange], [stored, removed, np.full(5, 2 * end, np.uint32)], chained=True)
-    host = run_of([keys[::3]], [np.full(keys[::3].size, 1, np.uint32)], chained=False)
+    device = sorted_run([keys, keys[gone], strange], [stored, removed, np.full(5, 2 * end, np.uint32)], chained=True)
+    host = sorted_run([keys[::3]], [np.full(keys[::3].size, 1, np.uint32)], chained=False)
     return Segment(
         (begin, begin + end + 1), {DEVICE: device, HOST: host}, chains, times=(float(begin), float(begin + end))
     )
@@ -165,7 +165,7 @@ def parts(rows: list[int], *, known: bool = True) -> list[Segment]:
     return found
 
 
-def columns_of(chains: Chains) -> list[list[object]]:
+def columns_of(chains: ChainTable) -> list[list[object]]:
     named = (chains.keys, chains.own, chains.prefix, chains.first, chains.ordinals, chains.pieces)
     return [[] if column is None else column.tolist() for column in named]
 
@@ -209,7 +209,7 @@ def test_what_is_merged_in_steps_is_all_operations_in_order(rows: list[int], kno
 def told(part: Segment, place: Place) -> list[tuple[int, int, bool]]:
     """Keys, ordinals and kinds of all operations of a place, sorted by key and in order of events inside a key."""
     run = part.runs[place]
-    hits = part.described(run, np.arange(run.keys.size), run.codes.astype(np.int64))
+    hits = part.decode_codes(run, np.arange(run.keys.size), run.codes.astype(np.int64))
     return list(zip(run.keys.tolist(), hits.ordinals.tolist(), hits.stores.tolist(), strict=True))
 
 
@@ -233,7 +233,7 @@ def outliving(operations: list[tuple[int, int, bool]]) -> list[tuple[int, int, b
     return found
 
 
-def block(chains: Chains, row: int) -> tuple[object, ...]:
+def block(chains: ChainTable, row: int) -> tuple[object, ...]:
     piece = chains.piece_at(row)
     at = row - int(chains.first[piece])
     digests = () if chains.own is None or chains.prefix is None else (int(chains.own[row]), int(chains.prefix[row]))
@@ -250,7 +250,7 @@ def blocks(part: Segment) -> dict[int, tuple[object, ...]]:
 
 @pytest.mark.parametrize("rows", SHAPES)
 def test_what_is_folded_in_steps_is_what_outlives_the_window(rows: list[int]) -> None:
-    base = Segment((0, 0), {}, no_chains(), stamps=(NO_INTEGERS, NO_INTEGERS))
+    base = Segment((0, 0), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
     before: dict[Place, list[tuple[int, int, bool]]] = {DEVICE: [], HOST: []}
     known: dict[int, tuple[object, ...]] = {}
     for part in parts(rows):

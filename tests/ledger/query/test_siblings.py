@@ -10,7 +10,7 @@ import pytest
 from tests.ledger.batches import DIGESTER, Fields, decode, removed, stored
 from tests.ledger.compaction.test_fold import folded, tell
 from tests.ledger.test_sequencer import STREAM
-from whymiss.ledger.query.children import BROOD
+from whymiss.ledger.query.children import CHILDREN_AT_ONCE
 from whymiss.ledger.query.siblings import SIBLINGS_MAX
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Repeats
@@ -114,10 +114,10 @@ def test_kinds_of_extra_keys_add_up_along_a_chain() -> None:
 
 
 def test_of_many_children_none_is_overlooked() -> None:
-    one = told(chain([(1, 1)]), *(chain([(key, key)], 1) for key in range(2, 2 + 2 * BROOD + 1)))
-    everybody = list(range(2, 2 + 2 * BROOD + 1))
+    one = told(chain([(1, 1)]), *(chain([(key, key)], 1) for key in range(2, 2 + 2 * CHILDREN_AT_ONCE + 1)))
+    everybody = list(range(2, 2 + 2 * CHILDREN_AT_ONCE + 1))
     assert list(one.children(1, one.end)) == everybody
-    assert list(one.children(1, one.end, BROOD + 5)) == everybody[: BROOD + 5]
+    assert list(one.children(1, one.end, CHILDREN_AT_ONCE + 5)) == everybody[: CHILDREN_AT_ONCE + 5]
     assert list(one.children(1, one.end - 1)) == everybody[:-1]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from whymiss.ledger.residency.copies import REMOVALS, STATES, in_turns, judge, tally
 from whymiss.ledger.residency.copies_of_one import judge_one
 from whymiss.ledger.residency.resets import NO_BARRIERS, BarrierColumns, Effect
-from whymiss.ledger.segment.operations import Counted, Hits
+from whymiss.ledger.segment.operations import CountedOperations, SelectedOperations
 from whymiss.model import Residency
 
 LAST = 40
@@ -44,7 +44,7 @@ def test_one_block_is_judged_as_many_are(drawn: tuple[list[tuple[int, bool]], Ba
     operations, barriers, position = drawn
     ordinals, stores = (np.array(column) for column in zip(*operations, strict=True))
     nothing = np.zeros(ordinals.size, np.int64)
-    hits = Hits(nothing, ordinals, stores, nothing - 1, np.zeros(ordinals.size, np.bool_))
+    hits = SelectedOperations(nothing, ordinals, stores, nothing - 1, np.zeros(ordinals.size, np.bool_))
     expected = judge(tally(hits, barriers, position), hits, barriers)
     found = judge_one(operations, barriers, position)
     assert found.state is STATES[expected.states[0]]
@@ -64,7 +64,7 @@ def test_blocks_that_were_stored_and_removed_in_turns_are_judged_as_if_they_were
     stores = np.array([one for block in told for one in block])
     owners = np.array([owner for owner, block in enumerate(told) for _ in block]) * 3
     ordinals = np.arange(stores.size) * 2 + begin
-    hits = Counted(owners, stores, lambda: ordinals, begin)
+    hits = CountedOperations(owners, stores, lambda: ordinals, begin)
     barriers, position = barriers_of(sorted(effects)), int(ordinals[-1]) + 2
     turns = in_turns(hits, barriers, position)
     alternate = all(store is (place % 2 == 0) for block in told for place, store in enumerate(block))
@@ -80,7 +80,7 @@ def test_blocks_that_were_stored_and_removed_in_turns_are_judged_as_if_they_were
 
 
 def test_what_was_removed_after_a_hole_may_still_be_there() -> None:
-    hits = Counted(np.array([0, 0, 1]), np.array([True, False, True]), lambda: np.array([5, 6, 5]), 5)
+    hits = CountedOperations(np.array([0, 0, 1]), np.array([True, False, True]), lambda: np.array([5, 6, 5]), 5)
     turns = in_turns(hits, barriers_of([(4, Effect.HOLE)]), 7)
     assert turns is not None
     assert [STATES[state] for state in turns.states] == [Residency.AMBIGUOUS, Residency.RESIDENT]

@@ -78,7 +78,7 @@ class HashIndex:
     def find(self, column: Values, values: Values, limit: int) -> tuple[Integers, Integers]:
         """Which value, and the last ``limit`` rows that have it, for each of some values."""
         if values.size <= FEW:
-            return self._find_few(column, values.tolist(), limit)
+            return self._join_few(column, values.tolist(), limit)
         slices = _buckets(values, 64 - self._shift)
         begin = self._starts.take(slices).astype(np.int64)
         counts = self._starts.take(slices + 1) - begin
@@ -97,7 +97,7 @@ class HashIndex:
         hits = (column.take(rows) == values.take(owners)).nonzero()[0]
         return _last(owners.take(hits), rows.take(hits), limit)
 
-    def _find_few(self, column: Values, values: Sequence[int], limit: int) -> tuple[Integers, Integers]:
+    def _join_few(self, column: Values, values: Sequence[int], limit: int) -> tuple[Integers, Integers]:
         """The same: arrays of so few are slow."""
         owners, found = [NO_INTEGERS], [NO_INTEGERS]
         for owner, value in enumerate(values):

@@ -17,7 +17,7 @@ from ..columnar.kernels import NO_INTEGERS, Integers, Rows, split_by_value
 from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, step_parts, step_slices, taken
 from ..events import Keys
 from ..residency.resets import Barriers
-from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, Chains, Pieces, digests_in_steps
+from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, ChainTable, Pieces, digests_in_steps
 from ..segment.operations import Run
 from ..segment.segment import Place, Segment
 from .live_operations import Kept, outliving
@@ -96,7 +96,7 @@ def _run(kept: Kept, row_of: Rows) -> Steps[Run]:
     coded = yield from concatenated(codes)
     passing = yield from BloomFilter.in_steps(column)
     sliced = yield from BucketIndex.in_steps(column)
-    return Run(column, coded, chained=kept.chained, passing=passing, slices=sliced)
+    return Run(column, coded, chained=kept.chained, passing=passing, buckets=sliced)
 
 
 def _united(columns: Sequence[Integers]) -> Steps[Integers]:
@@ -120,10 +120,10 @@ def _once(numbers: Integers) -> Integers:
     return ascending[new]
 
 
-def _remaining(older: Chains, newer: Chains, rows: Integers) -> Steps[Chains]:
+def _remaining(older: ChainTable, newer: ChainTable, rows: Integers) -> Steps[ChainTable]:
     """The rows that are held, cut into pieces where others are missing."""
     if not rows.size:
-        return Chains(np.zeros(0, np.uint64), None, np.zeros(0, np.uint32), NO_INTEGERS, older.pieces[:0])
+        return ChainTable(np.zeros(0, np.uint64), None, np.zeros(0, np.uint32), NO_INTEGERS, older.pieces[:0])
     total = len(older) + len(newer)
     moved = (
         some + np.int64(first) for part, first in ((older, 0), (newer, len(older))) for some in step_parts(part.first)
@@ -145,7 +145,7 @@ def _remaining(older: Chains, newer: Chains, rows: Integers) -> Steps[Chains]:
     for some in step_slices(source.size):
         _cut(pieces[some], parents[some], rows, bounds[some.start : some.stop + 1], (first, source[some]))
         yield source[some].size * CUTTING
-    return Chains(keys, digests, begun, ordinals, pieces)
+    return ChainTable(keys, digests, begun, ordinals, pieces)
 
 
 def _begun(rows: Integers, first: Integers) -> Steps[tuple[Integers, Integers]]:

@@ -16,7 +16,7 @@ from ..columnar.pacing import STEP_ROWS, Steps, concatenated
 from ..events import Keys
 from ..residency.copies import tally
 from ..residency.resets import BarrierColumns
-from ..segment.operations import Counted, Hits, Run
+from ..segment.operations import CountedOperations, Run, SelectedOperations
 from ..segment.segment import Place, Segment
 
 COUNTED_ROWS = STEP_ROWS // 4
@@ -62,7 +62,7 @@ def outliving(base: Segment, segment: Segment, place: Place, barriers: BarrierCo
             continue
         stays, surplus, counted = _staying(some, barriers, segment.end)
         chosen = np.flatnonzero(stays)
-        hits = some.described(chosen)
+        hits = some.decode_codes(chosen)
         kept.append(Kept(some.keys[chosen], hits.ordinals, hits.stores, hits.rows, surplus[chosen], chained))
         yield some.keys.size * LOOKING + counted * COUNTING
     return Kept(
@@ -83,8 +83,8 @@ class _Some:
         codes: list[Integers] = []
         for (part, run, _), some in zip(parts, slices, strict=True):
             named, coded = run.keys[some], run.codes[some].astype(np.int64)
-            if run.chained and part.chains.reports:
-                counted = ~part.described(run, coded, coded).reported
+            if run.chained and part.chains.has_reannouncements:
+                counted = ~part.decode_codes(run, coded, coded).reported
                 named, coded = named[counted], coded[counted]
             keys.append(named)
             codes.append(coded)
@@ -94,15 +94,15 @@ class _Some:
         self._older = order < np.uint32(codes[0].size)
         self.stores = (self._codes & 1).astype(np.bool_)
 
-    def described(self, chosen: Integers) -> Hits:
+    def decode_codes(self, chosen: Integers) -> SelectedOperations:
         """What some of them mean; their rows are counted through both segments, and each is its own owner."""
         codes, older = self._codes.take(chosen), self._older.take(chosen)
         ordinals, rows = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
         for (part, run, first), own in zip(self._parts, (older, ~older), strict=False):
-            hits = part.described(run, NO_INTEGERS, codes[own])
+            hits = part.decode_codes(run, NO_INTEGERS, codes[own])
             ordinals[own] = hits.ordinals
             rows[own] = np.where(hits.rows < 0, -1, hits.rows + first)
-        return Hits(chosen, ordinals, self.stores.take(chosen), rows, np.zeros(codes.size, np.bool_))
+        return SelectedOperations(chosen, ordinals, self.stores.take(chosen), rows, np.zeros(codes.size, np.bool_))
 
 
 def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags, int]:
@@ -124,12 +124,12 @@ def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flag
     counted = np.zeros(int(blocks[-1]) + 1, np.bool_)
     counted[blocks[odd]] = True
     chosen = np.flatnonzero(counted.take(blocks))
-    hits = Counted(blocks.take(chosen), some.stores.take(chosen), lambda: some.described(chosen).ordinals)
+    hits = CountedOperations(blocks.take(chosen), some.stores.take(chosen), lambda: some.decode_codes(chosen).ordinals)
     stays[chosen], surplus[chosen] = _held(hits, barriers, position)
     return stays, surplus, chosen.size
 
 
-def _held(hits: Counted, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags]:
+def _held(hits: CountedOperations, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags]:
     """Which operations on some whole blocks stay at a position, and which have removals before them."""
     found = tally(hits, barriers, position)
     low = np.where(found.barrier < 0, found.low, 0)  # guard: fold-barrier

@@ -12,9 +12,9 @@ from ..columnar.bloom_filter import BloomFilter
 from ..columnar.bucket_index import BucketIndex
 from ..columnar.kernels import Integers, Rows, ordered, split_by_value
 from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, prefaulted, step_parts
-from ..segment.chain_table import Chains, digests_in_steps
+from ..segment.chain_table import ChainTable, digests_in_steps
 from ..segment.operations import Run
-from ..segment.segment import SPAN_MAX, Place, Segment
+from ..segment.segment import ORDINALS_MAX, Place, Segment
 
 FANOUT_BITS = 3
 FANOUT = 1 << FANOUT_BITS
@@ -76,7 +76,7 @@ def _fit(group: Sequence[Segment]) -> bool:
     if any(segment.due or segment.busy for segment in group):  # guard: merging-due, merging-busy
         return False
     # guard: merging-rows-max
-    if sum(segment.rows for segment in group) > ROWS_MAX or group[-1].end - group[0].begin >= SPAN_MAX:
+    if sum(segment.rows for segment in group) > ROWS_MAX or group[-1].end - group[0].begin >= ORDINALS_MAX:
         return False
     runs: dict[Place, list[Run]] = {}
     for segment in group:
@@ -135,7 +135,7 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
         yield found.size * (SORTING + TAKING)
     passing = yield from BloomFilter.in_steps(keys)
     sliced = yield from BucketIndex.in_steps(keys)
-    return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing, slices=sliced)
+    return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing, buckets=sliced)
 
 
 def _moved(run: Run, ordinals: int, rows: int, some: slice[int, int, None]) -> npt.NDArray[np.uint32] | Integers:
@@ -149,15 +149,15 @@ def _moved(run: Run, ordinals: int, rows: int, some: slice[int, int, None]) -> n
     return codes + np.where(codes & 1, np.uint32(2 * rows), np.uint32(2 * ordinals))
 
 
-def _first(parts: Sequence[Chains], rows: Sequence[int]) -> Iterator[Rows]:
+def _first(parts: Sequence[ChainTable], rows: Sequence[int]) -> Iterator[Rows]:
     for part, row in zip(parts, rows, strict=False):
         for some in step_parts(part.first):
             yield some + np.uint32(row)
 
 
-def _joined(parts: Sequence[Chains], rows: Sequence[int]) -> Steps[Chains]:
+def _joined(parts: Sequence[ChainTable], rows: Sequence[int]) -> Steps[ChainTable]:
     keys = yield from concatenated([part.keys for part in parts])
     digests = yield from digests_in_steps(parts)
     first = yield from filled(np.empty(sum(part.first.size for part in parts), np.uint32), _first(parts, rows))
     ordinals = yield from concatenated([part.ordinals for part in parts])
-    return Chains(keys, digests, first, ordinals, (yield from concatenated([part.pieces for part in parts])))
+    return ChainTable(keys, digests, first, ordinals, (yield from concatenated([part.pieces for part in parts])))

@@ -29,8 +29,8 @@ from ..segment.chain_table import (
     TAIL,
     UNLISTED,
     UNPLACED,
-    Chains,
-    no_chains,
+    ChainTable,
+    empty_chain_table,
 )
 from .chain_tails import ROOT, Link, Links, stretches
 from .lookup_position import Admissions
@@ -123,10 +123,10 @@ class Chaining:
         self._keys.append(stored)
         return np.array(codes, np.uint32)
 
-    def end(self) -> Chains:
+    def end(self) -> ChainTable:
         """The columns of all of them."""
         if not self._first:
-            return no_chains()
+            return empty_chain_table()
         digests = None
         lasts: Sequence[int] = ()
         if self._has_own:
@@ -139,7 +139,7 @@ class Chaining:
             if link.prefix is not None:
                 link.prefix = lasts[event]
             self._links.remember(key, link)
-        return Chains(
+        return ChainTable(
             np.concatenate(self._keys),
             digests,
             np.array(self._first, np.uint32),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..events import ExtraKey
 from ..hashing import Digester
-from ..segment.chain_table import HAS_EXTRAS, HAS_PREFIX, PLACED, Chains
+from ..segment.chain_table import HAS_EXTRAS, HAS_PREFIX, PLACED, ChainTable
 from ..segment_store import History
 
 REMEMBERED = 4096
@@ -112,7 +112,7 @@ class Links:
         return self.kinds.index(union)
 
 
-def link_of(chains: Chains, row: int) -> Link:
+def link_of(chains: ChainTable, row: int) -> Link:
     """The link of a placed row."""
     piece = chains.piece_at(row)
     entry = chains.entry(piece)

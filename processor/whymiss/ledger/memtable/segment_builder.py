@@ -14,7 +14,7 @@ from ..cache_groups import Groups
 from ..events import Cleared, Keys, KvBatch, Removed, Singles, Stored
 from ..hashing import Digester
 from ..residency.resets import Barrier
-from ..segment.operations import Run, run_of
+from ..segment.operations import Run, sorted_run
 from ..segment.segment import Place, Segment
 from ..segment_store import History
 from .chain_builder import Chaining
@@ -74,7 +74,7 @@ class Intake:
         """End the segment before ordinal ``end`` and hand it to the history."""
         if self._parts or len(self._chaining):
             runs: dict[Place, Run] = {
-                place: run_of(part.keys, part.codes, chained=part.chained) for place, part in self._parts.items()
+                place: sorted_run(part.keys, part.codes, chained=part.chained) for place, part in self._parts.items()
             }
             self._history.append(Segment((self._begin, end), runs, self._chaining.end(), times=self.times))
         self._start(end)

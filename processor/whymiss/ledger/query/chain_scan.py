@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..columnar.kernels import Flags, Integers
 from ..events import Keys
-from ..segment.chain_table import HAS_OWN, HAS_PREFIX, PLACED, Chains
+from ..segment.chain_table import HAS_OWN, HAS_PREFIX, PLACED, ChainTable
 from ..segment_store import History
 
 KNOWN = HAS_OWN | HAS_PREFIX | PLACED
@@ -44,7 +44,7 @@ def placed(history: History, keys: Keys) -> Placed:
     )
 
 
-def _beside(chains: Chains, row: int, keys: Keys) -> Placed:
+def _beside(chains: ChainTable, row: int, keys: Keys) -> Placed:
     """Those of the first blocks of a chain that lie side by side from a row on, whose place is known."""
     rows = chains.keys[row : row + keys.size]
     same = rows == keys[: rows.size]
@@ -69,14 +69,14 @@ def _beside(chains: Chains, row: int, keys: Keys) -> Placed:
     )
 
 
-def usable(chains: Chains, pieces: Integers, position: int) -> Flags:
+def usable(chains: ChainTable, pieces: Integers, position: int) -> Flags:
     """Which rows, of these pieces, were stored before a position and can be compared."""
     # guard: placed-position
     found: Flags = ((chains.flags_of(pieces) & KNOWN) == KNOWN) & (chains.ordinals[pieces] < position)
     return found
 
 
-def depths(chains: Chains, rows: Integers, pieces: Integers) -> Integers:
+def depths(chains: ChainTable, rows: Integers, pieces: Integers) -> Integers:
     """How deep the blocks of some rows, of these pieces, stand in their chains."""
     found: Integers = chains.pieces["depth"][pieces].astype(np.int64) + rows - chains.first[pieces]
     return found

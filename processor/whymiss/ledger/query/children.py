@@ -8,39 +8,39 @@ import numpy as np
 
 from ..columnar.bloom_filter import probe_of
 from ..columnar.kernels import NO_INTEGERS, Integers
-from ..segment.chain_table import CONTINUES, PLACED, Chains
-from ..segment.segment import Brood, Segment
+from ..segment.chain_table import CONTINUES, PLACED, ChainTable
+from ..segment.segment import Children, Segment
 
-BROOD = 64
+CHILDREN_AT_ONCE = 64
 """Children that are listed in one go."""
 
-BROODS_MAX = 32
+PARENTS_MAX = 32
 """Parents a segment whose first children are kept."""
 
 
 def children_in(part: Segment, parent: int | None, position: int) -> Iterator[int]:
     """The children of a block that one segment saw stored before a position, in order."""
-    brood = part.broods.get(parent)
-    if brood is None:
-        if len(part.broods) >= BROODS_MAX:
-            part.broods.clear()
-        brood = part.broods[parent] = _brood(part.chains, _rows_under(part, parent), 0)
-    told = 0
+    children = part.children_known.get(parent)
+    if children is None:
+        if len(part.children_known) >= PARENTS_MAX:
+            part.children_known.clear()
+        children = part.children_known[parent] = _children_from(part.chains, _rows_under(part, parent), 0)
+    listed = 0
     while True:
-        for key, ordinal in zip(brood.keys, brood.ordinals, strict=True):
+        for key, ordinal in zip(children.keys, children.ordinals, strict=True):
             if ordinal >= position:  # guard: children-position
                 return
             yield key
-        if not brood.more:  # guard: children-all
+        if not children.more:  # guard: children-all
             return
-        told += len(brood.keys)
-        brood = _brood(part.chains, _rows_under(part, parent), told)
+        listed += len(children.keys)
+        children = _children_from(part.chains, _rows_under(part, parent), listed)
 
 
-def _brood(chains: Chains, rows: Integers, begin: int) -> Brood:
-    some = rows[begin : begin + BROOD]
+def _children_from(chains: ChainTable, rows: Integers, begin: int) -> Children:
+    some = rows[begin : begin + CHILDREN_AT_ONCE]
     ordinals = chains.ordinals[chains.piece_of(some)]
-    return Brood(tuple(chains.keys[some].tolist()), tuple(ordinals.tolist()), begin + some.size < rows.size)
+    return Children(tuple(chains.keys[some].tolist()), tuple(ordinals.tolist()), begin + some.size < rows.size)
 
 
 def _rows_under(part: Segment, parent: int | None) -> Integers:

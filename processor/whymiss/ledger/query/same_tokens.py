@@ -14,7 +14,7 @@ from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Flags, Integers, distinct
 from ..events import Keys
 from ..residency.facts import Findings
-from ..segment.chain_table import HAS_EXTRAS, Chains
+from ..segment.chain_table import HAS_EXTRAS, ChainTable
 from ..segment_store import History
 from .chain_scan import KNOWN, depths, leading, placed, usable
 
@@ -25,7 +25,7 @@ FEW = 3
 """Rows that are looked at one by one: arrays of so few are slow."""
 
 AsOf: TypeAlias = Callable[[Keys, int], Findings]
-BlockOf: TypeAlias = Callable[[Chains, int], Block]
+BlockOf: TypeAlias = Callable[[ChainTable, int], Block]
 
 
 class Content(msgspec.Struct, frozen=True, eq=False):
@@ -67,8 +67,8 @@ class Twins:
         """The same for a block of any stream."""
         if mine.prefix is None or mine.tokens is None:
             return []
-        twins: dict[int, tuple[Chains, int]] = {}
-        for part in self._history.passing().with_digest(mine.tokens, position):
+        twins: dict[int, tuple[ChainTable, int]] = {}
+        for part in self._history.pruning().segments_with_digest(mine.tokens, position):
             chains = part.chains
             for row in _standing_as(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
                 twins.setdefault(int(chains.keys[row]), (chains, row))
@@ -121,7 +121,7 @@ class Twins:
             return content.keys.size
         owners: list[Integers] = []
         others: list[Keys] = []
-        for part, passing in self._history.passing().with_any_digest(content.own, position):
+        for part, passing in self._history.pruning().segments_with_any_digest(content.own, position):
             chains = part.chains
             at, rows = chains.with_prefixes(content.own.values.take(passing), content.ascending)
             if not rows.size:
@@ -146,7 +146,7 @@ class Twins:
         one by one.
         """
         count = content.keys.size
-        for part in reversed(self._history.passing().with_digest(content.first, position)):
+        for part in reversed(self._history.pruning().segments_with_digest(content.first, position)):
             chains = part.chains
             rows = chains.with_prefix(content.first, int(content.prefix[0]))
             rows = rows[usable(chains, chains.piece_of(rows), position) & (chains.keys.take(rows) != content.keys[0])]
@@ -169,7 +169,7 @@ class Twins:
 
 
 def _alike(
-    chains: Chains, where: tuple[Integers, Integers], content: Content, of: Integers, *, with_extras: bool
+    chains: ChainTable, where: tuple[Integers, Integers], content: Content, of: Integers, *, with_extras: bool
 ) -> Flags:
     """Which rows, of these pieces, are as deep as blocks of a chain, and have their extra keys where these matter."""
     rows, pieces = where
@@ -180,7 +180,7 @@ def _alike(
     return alike
 
 
-def _standing_as(chains: Chains, rows: Integers, depth: int, position: int) -> Sequence[int]:
+def _standing_as(chains: ChainTable, rows: Integers, depth: int, position: int) -> Sequence[int]:
     """Which rows were stored before a position and are that deep."""
     if rows.size > FEW:
         pieces = chains.piece_of(rows)
@@ -189,12 +189,12 @@ def _standing_as(chains: Chains, rows: Integers, depth: int, position: int) -> S
     return [row for row in rows.tolist() if _stands_as(chains, row, depth, position)]
 
 
-def _stands_as(chains: Chains, row: int, depth: int, position: int) -> bool:
+def _stands_as(chains: ChainTable, row: int, depth: int, position: int) -> bool:
     piece = chains.piece_at(row)
     entry = chains.entry(piece)
     deep = entry.depth + row - int(chains.first[piece])
     return entry.flags & KNOWN == KNOWN and deep == depth and int(chains.ordinals[piece]) < position
 
 
-def _column(keys: dict[int, tuple[Chains, int]]) -> Keys:
+def _column(keys: dict[int, tuple[ChainTable, int]]) -> Keys:
     return np.fromiter(keys, np.uint64, len(keys))

@@ -14,7 +14,7 @@ from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Integers
 from ..events import Keys
 from ..memtable.chain_tails import Links
-from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, Chains
+from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, ChainTable
 from ..segment_store import History
 from .chain_scan import depths, leading, placed, usable
 from .children import children_in
@@ -25,7 +25,7 @@ RIVALS_MAX = 256
 SIBLINGS_MAX = 128
 """Chains that a comparison follows back to their beginning, the last stored ones."""
 
-_Step: TypeAlias = tuple[Chains, int, int]
+_Step: TypeAlias = tuple[ChainTable, int, int]
 """A piece of a chain, and the depth at which the one below goes on."""
 
 
@@ -53,7 +53,7 @@ class Kinship:
         located = self._history.locate(key)
         return None if located is None else self.block_of(*located)
 
-    def block_of(self, chains: Chains, row: int) -> Block:
+    def block_of(self, chains: ChainTable, row: int) -> Block:
         """The same of a row."""
         piece = chains.piece_at(row)
         entry, first = chains.entry(piece), int(chains.first[piece])
@@ -109,10 +109,10 @@ class Kinship:
     def repeats(self, tail: Tail, position: int) -> Repeats:
         """How many blocks of a tail one chain of a sibling repeats, own tokens by own tokens, at the same depth."""
         complete = True
-        matched: dict[tuple[int, int], tuple[Chains, Integers]] = {}
+        matched: dict[tuple[int, int], tuple[ChainTable, Integers]] = {}
         budget = SIBLINGS_MAX
         order, own = tail.own.ascending
-        for part, passing in reversed(self._history.passing().with_any_digest(own, position)):
+        for part, passing in reversed(self._history.pruning().segments_with_any_digest(own, position)):
             chains = part.chains
             of, rows = chains.with_own(own.values.take(passing), RIVALS_MAX)
             if rows.size >= RIVALS_MAX:
@@ -140,9 +140,9 @@ class Kinship:
 
     def _on_way_down(
         self,
-        piece: tuple[Chains, int],
+        piece: tuple[ChainTable, int],
         tail: Tail,
-        matched: Mapping[tuple[int, int], tuple[Chains, Integers]],
+        matched: Mapping[tuple[int, int], tuple[ChainTable, Integers]],
         known: tuple[int, dict[tuple[int, int], _Step | None]],
     ) -> int:
         """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
@@ -160,7 +160,7 @@ class Kinship:
         return 0
 
     def _ancestry(
-        self, chains: Chains, piece: int, position: int, above: dict[tuple[int, int], _Step | None]
+        self, chains: ChainTable, piece: int, position: int, above: dict[tuple[int, int], _Step | None]
     ) -> Iterator[_Step]:
         """The pieces of a chain from its end up. ``above`` are the steps that are known, and are added to.
 
@@ -175,7 +175,7 @@ class Kinship:
                 above[here] = self._above(step[0], step[1], position)
             step = above[here]
 
-    def _above(self, chains: Chains, piece: int, position: int) -> _Step | None:
+    def _above(self, chains: ChainTable, piece: int, position: int) -> _Step | None:
         entry = chains.entry(piece)
         if entry.flags & CONTINUES:
             return chains, piece - 1, entry.depth

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...model import Removal, Residency
 from ..columnar.kernels import Flags, Integers
-from ..segment.operations import Counted, Hits
+from ..segment.operations import CountedOperations, SelectedOperations
 from .resets import BarrierColumns, Effect
 
 Codes = npt.NDArray[np.int8]
@@ -58,7 +58,7 @@ class Tally(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Whether there is a hole after its last operation."""
 
 
-def tally(hits: Counted | Hits, barriers: BarrierColumns, position: int) -> Tally:
+def tally(hits: CountedOperations | SelectedOperations, barriers: BarrierColumns, position: int) -> Tally:
     """Count. ``hits`` are before the position, grouped by block, and hold no re-announcements."""
     owners, ordinals = hits.owners, hits.ordinals
     count = owners.size
@@ -109,7 +109,7 @@ class Judgement(msgspec.Struct, frozen=True, eq=False):
     at_barrier: Flags
 
 
-def judge(found: Tally, hits: Counted | Hits, barriers: BarrierColumns) -> Judgement:
+def judge(found: Tally, hits: CountedOperations | SelectedOperations, barriers: BarrierColumns) -> Judgement:
     """The states of the blocks of a tally."""
     held, sure = found.low > 0, ~found.unsure
     states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)  # guard: judge-unsure
@@ -151,7 +151,7 @@ class Turns(msgspec.Struct, frozen=True, eq=False):
         return (_REMOVAL_UNKNOWN if self.unsure else _REMOVAL_OF_HELD).take(self.held)
 
 
-def in_turns(hits: Counted, barriers: BarrierColumns, position: int) -> Turns | None:
+def in_turns(hits: CountedOperations, barriers: BarrierColumns, position: int) -> Turns | None:
     """The blocks that some operations before a position concern; ``None`` where copies must be counted.
 
     So it is where a block was stored while it was held, or removed while it was not, and where a barrier may be near.

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...model import Residency
 from ..columnar.kernels import Integers
-from ..segment.operations import Counted
+from ..segment.operations import CountedOperations
 from .copies import Codes, in_turns, judge, tally
 from .facts import Details, Findings, states_of
 from .resets import BarrierColumns
@@ -18,7 +18,9 @@ NanosOf: TypeAlias = Callable[[Integers], Integers]
 """When events happened."""
 
 
-def findings_of(hits: Counted, order: Integers, barriers: BarrierColumns, position: int, nanos_of: NanosOf) -> Findings:
+def findings_of(
+    hits: CountedOperations, order: Integers, barriers: BarrierColumns, position: int, nanos_of: NanosOf
+) -> Findings:
     """What some operations before a position mean for blocks; ``order`` are those whom their owners number."""
     if not hits.owners.size:
         return Findings.all_of(Residency.NEVER_SEEN, order.size)
@@ -36,7 +38,7 @@ def findings_of(hits: Counted, order: Integers, barriers: BarrierColumns, positi
 
 
 def _judged(
-    hits: Counted, barriers: BarrierColumns, position: int, nanos_of: NanosOf
+    hits: CountedOperations, barriers: BarrierColumns, position: int, nanos_of: NanosOf
 ) -> tuple[Integers, Codes, Callable[[], Details]]:
     """The blocks that some operations concern, their states, and what else there is to say of them."""
     turns = in_turns(hits, barriers, position)

@@ -60,12 +60,12 @@ SEARCHED_FROM = 4096
 """Rows from which a column is put in order to be searched; fewer are scanned."""
 
 
-class Chains:
+class ChainTable:
     """Rows and pieces of one segment. Immutable but for the orders that are made when first needed."""
 
     __slots__ = (
         *("_by_own", "_by_parent", "_own_filter", "_roots"),
-        *("first", "keys", "ordinals", "own", "pieces", "prefix", "reports"),
+        *("first", "keys", "ordinals", "own", "pieces", "prefix", "has_reannouncements"),
     )
 
     def __init__(
@@ -83,7 +83,7 @@ class Chains:
         self.first = first
         self.ordinals = ordinals
         self.pieces = pieces
-        self.reports = bool((pieces["flags"] & REPORTED).any())
+        self.has_reannouncements = bool((pieces["flags"] & REPORTED).any())
         """Whether any of them is a store that only repeated what was resident."""
         self._own_filter = None if digests is None else digests[2]
         self._by_own: HashIndex | None = None
@@ -207,14 +207,14 @@ class Chains:
         return kept
 
 
-def no_chains() -> Chains:
+def empty_chain_table() -> ChainTable:
     """Chains without a row."""
     none = np.zeros(0, np.uint64)
-    return Chains(none, None, np.zeros(0, np.uint32), NO_INTEGERS, np.zeros(0, PIECE))
+    return ChainTable(none, None, np.zeros(0, np.uint32), NO_INTEGERS, np.zeros(0, PIECE))
 
 
 def digests_in_steps(
-    parts: Sequence[Chains], rows: Integers | None = None
+    parts: Sequence[ChainTable], rows: Integers | None = None
 ) -> Steps[tuple[Keys, Keys, BloomFilter] | None]:
     """The digests of several chains' rows, or of some of them, one after the other; ``None`` where there are none."""
     if all(part.own is None for part in parts):
@@ -224,7 +224,7 @@ def digests_in_steps(
     return own, prefix, (yield from BloomFilter.in_steps(own, FOR_DIGESTS))
 
 
-def _digests(columns: Sequence[Keys | None], parts: Sequence[Chains], rows: Integers | None) -> Steps[Keys]:
+def _digests(columns: Sequence[Keys | None], parts: Sequence[ChainTable], rows: Integers | None) -> Steps[Keys]:
     known = [
         np.zeros(len(part), np.uint64) if column is None else column
         for column, part in zip(columns, parts, strict=True)

@@ -58,18 +58,18 @@ class Run:
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
         """For blocks that it names: which ones, repeated for each row, and the rows."""
         if probe.values.size == 1:
-            return self._find_one(probe)
-        return self.find_passing(probe, self.filter.passing(probe))
+            return self._join_one(probe)
+        return self.join_passing(probe, self.filter.passing(probe))
 
-    def find_passing(self, probe: Probe, passing: Integers) -> tuple[Integers, Integers] | None:
+    def join_passing(self, probe: Probe, passing: Integers) -> tuple[Integers, Integers] | None:
         """The same of those that pass its filter."""
         if passing.size <= FEW:
-            return self._find_few(passing.tolist(), probe)
+            return self._join_few(passing.tolist(), probe)
         needles = probe.values.take(passing)
         found = join_sorted(self.keys, needles) if self.buckets is None else self.buckets.find(self.keys, needles)
         return None if found is None else (passing.take(found[0]), found[1])
 
-    def _find_few(self, passing: Sequence[int], probe: Probe) -> tuple[Integers, Integers] | None:
+    def _join_few(self, passing: Sequence[int], probe: Probe) -> tuple[Integers, Integers] | None:
         """The same of some that pass its filter, wrongly for the most part."""
         owners: list[int] = []
         rows: list[int] = []
@@ -79,28 +79,28 @@ class Run:
             rows.extend(range(begin, end))
         return (np.array(owners), np.array(rows)) if rows else None
 
-    def _find_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
+    def _join_one(self, probe: Probe) -> tuple[Integers, Integers] | None:
         if not self.filter.may_hold(probe.first):
             return None
-        return self._find_few((0,), probe)
+        return self._join_few((0,), probe)
 
     def rows_of(self, key: int) -> tuple[int, int]:
         """Where the operations on one block begin and end."""
         begin, end = (0, self.keys.size) if self.buckets is None else self.buckets.bucket_of(key)
         if end - begin > SCANNED:
-            return self._halved(key, begin, end)
+            return self._binary_search(key, begin, end)
         some: list[int] = self.keys[begin:end].tolist()
         count = some.count(key)
         if count:
             begin += some.index(key)
         return begin, begin + count
 
-    def _halved(self, key: int, begin: int, end: int) -> tuple[int, int]:
+    def _binary_search(self, key: int, begin: int, end: int) -> tuple[int, int]:
         value, keys = np.uint64(key), self.keys[begin:end]
         return begin + int(keys.searchsorted(value)), begin + int(keys.searchsorted(value, "right"))
 
 
-class Counted:
+class CountedOperations:
     """Operations on the blocks that were asked for, in order of events for each block.
 
     Their ordinals are found when they are needed: mostly it is enough to know their order.
@@ -125,7 +125,7 @@ class Counted:
         return self._ordinals
 
 
-class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
+class SelectedOperations(msgspec.Struct, frozen=True, eq=False, gc=False):
     """All operations on the blocks that were asked for, in order of events for each block."""
 
     owners: Integers
@@ -138,10 +138,10 @@ class Hits(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Stores that only repeated what was resident: they do not count."""
 
 
-NOTHING_COUNTED = Counted(NO_INTEGERS, np.zeros(0, np.bool_), lambda: NO_INTEGERS)
+NO_OPERATIONS = CountedOperations(NO_INTEGERS, np.zeros(0, np.bool_), lambda: NO_INTEGERS)
 
 
-def run_of(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, chained: bool) -> Run:
+def sorted_run(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, chained: bool) -> Run:
     """A run from the operations of a place in the order of events."""
     column = keys[0] if len(keys) == 1 else np.concatenate(keys)
     order, found = ordered(column)
@@ -149,16 +149,16 @@ def run_of(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, cha
     return Run(found, coded.take(order), chained=chained)
 
 
-def grouped(found: Sequence[Counted]) -> Counted:
+def grouped(found: Sequence[CountedOperations]) -> CountedOperations:
     """Operations of several segments, oldest first, of each block side by side."""
     if not found:
-        return NOTHING_COUNTED
+        return NO_OPERATIONS
     if len(found) == 1:
         return found[0]
     owners = np.concatenate([some.owners for some in found])
     order = owners.argsort(kind="stable")
     stores = np.concatenate([some.stores for some in found])
-    return Counted(
+    return CountedOperations(
         owners.take(order),
         stores.take(order),
         lambda: np.concatenate([some.ordinals for some in found]).take(order),

@@ -24,7 +24,7 @@ _Digested: TypeAlias = tuple[memoryview, int, int, BloomFilter, Segment]
 _HALF = 32
 
 
-class Passing:
+class Pruning:
     """The segments and their runs, which are given oldest first and never change."""
 
     def __init__(self, parts: Sequence[Segment]) -> None:
@@ -33,18 +33,18 @@ class Passing:
         self._chained: list[_Opened] | None = None
         self._digests: list[_Digested] | None = None
 
-    def of_any(self, place: Place, probe: Probe, last: int) -> Iterator[tuple[Run, Segment, Integers]]:
+    def runs_naming_any(self, place: Place, probe: Probe, last: int) -> Iterator[tuple[Run, Segment, Integers]]:
         """The runs of a place that begin before an ordinal and may name some blocks, oldest first, and which ones."""
         runs = [(run, part) for _, _, begin, _, run, part in self._of(place) if begin < last]
         for number, some in _which([run.filter for run, _ in runs], probe, FOR_KEYS):
             yield *runs[number], some
 
-    def with_any_digest(self, probe: Probe, last: int) -> Sequence[tuple[Segment, Integers]]:
+    def segments_with_any_digest(self, probe: Probe, last: int) -> Sequence[tuple[Segment, Integers]]:
         """The segments that begin before an ordinal and may know some digests of own tokens, oldest first, and which."""
         known = [one for one in self._digested() if one[2] < last]
         return [(known[number][4], some) for number, some in _which([one[3] for one in known], probe, FOR_DIGESTS)]
 
-    def with_digest(self, digest: int, last: int) -> Sequence[Segment]:
+    def segments_with_digest(self, digest: int, last: int) -> Sequence[Segment]:
         """The same of one digest."""
         high, mask = digest >> _HALF, mask_of(digest, FOR_DIGESTS.marks)
         return [
@@ -53,7 +53,7 @@ class Passing:
             if begin < last and view[(high * words) >> _HALF] & mask == mask
         ]
 
-    def naming(self, place: Place, key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
+    def runs_naming(self, place: Place, key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
         """The runs of a place with events in ``[first, last)`` that may name a block, oldest first."""
         high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
         return [
@@ -62,7 +62,7 @@ class Passing:
             if begin < last and end > first and view[(high * words) >> _HALF] & mask == mask
         ]
 
-    def chains_naming(self, key: int) -> Iterator[tuple[Run, Segment]]:
+    def chained_runs_naming(self, key: int) -> Iterator[tuple[Run, Segment]]:
         """The runs of all chained places that may name a block, newest first: mostly the first one is enough."""
         if self._chained is None:
             self._chained = [

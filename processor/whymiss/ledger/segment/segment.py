@@ -16,16 +16,16 @@ import numpy as np
 from ...model import Tier
 from ..columnar.bloom_filter import Probe
 from ..columnar.kernels import Flags, Integers
-from .chain_table import REPORTED, Chains
-from .operations import Counted, Hits, Operation, Run
+from .chain_table import REPORTED, ChainTable
+from .operations import CountedOperations, Operation, Run, SelectedOperations
 
 Place: TypeAlias = tuple[Tier, int]
 
-SPAN_MAX = 1 << 30
+ORDINALS_MAX = 1 << 30
 """Ordinals that one segment can span: twice an offset must fit into 32 bits."""
 
 
-class Brood(msgspec.Struct, frozen=True, gc=False):
+class Children(msgspec.Struct, frozen=True, gc=False):
     """Blocks that one segment saw stored under a parent, in order."""
 
     keys: tuple[int, ...]
@@ -39,7 +39,7 @@ class Segment:
     """All places over the events ``[begin, end)``. Immutable but for what questions found in it, which is kept."""
 
     __slots__ = (
-        *("begin", "broods", "busy", "chains", "due", "end", "level"),
+        *("begin", "children_known", "busy", "chains", "due", "end", "level"),
         *("nbytes", "newest", "oldest", "rows", "runs", "stamps"),
     )
 
@@ -47,7 +47,7 @@ class Segment:
         self,
         span: tuple[int, int],
         runs: Mapping[Place, Run],
-        chains: Chains,
+        chains: ChainTable,
         *,
         times: tuple[float, float] = (0.0, 0.0),
         stamps: tuple[Integers, Integers] | None = None,
@@ -59,7 +59,7 @@ class Segment:
         """When its first and its last batch were taken, in seconds on the caller's clock."""
         self.stamps = stamps
         """In a base: the ordinals of its operations and the times of their batches, which are not kept else."""
-        self.broods: dict[int | None, Brood] = {}
+        self.children_known: dict[int | None, Children] = {}
         """The first blocks under parents that were asked about: one verdict asks often, and many ask about one root."""
         self.due = False
         """Its time in the window is over."""
@@ -77,13 +77,13 @@ class Segment:
         found: Integers = self.stamps[1][self.stamps[0].searchsorted(ordinals)]
         return found
 
-    def select(self, place: Place, probe: Probe) -> Hits | None:
+    def select(self, place: Place, probe: Probe) -> SelectedOperations | None:
         """The operations of a place on some blocks; ``None`` where there are none."""
         run = self.runs.get(place)
         found = None if run is None else run.find(probe)
         if run is None or found is None:
             return None
-        return self.described(run, found[0], run.codes[found[1]].astype(np.int64))
+        return self.decode_codes(run, found[0], run.codes[found[1]].astype(np.int64))
 
     def operations_on(self, run: Run, key: int) -> Iterator[Operation]:
         """The operations of a run on one block that change the number of its copies, in order."""
@@ -95,16 +95,16 @@ class Segment:
                 yield value + self.begin, stores
                 continue
             piece = chains.piece_at(value)
-            if not (chains.reports and chains.entry(piece).flags & REPORTED):  # guard: one-reported
+            if not (chains.has_reannouncements and chains.entry(piece).flags & REPORTED):  # guard: one-reported
                 yield int(chains.ordinals[piece]), True
 
-    def counted(self, run: Run, owners: Integers, rows: Integers, last: int) -> Counted:
+    def counted_operations(self, run: Run, owners: Integers, rows: Integers, last: int) -> CountedOperations:
         """Those of some operations of a run before an ordinal that change the number of a block's copies."""
         codes = run.codes.take(rows)
-        if run.chained and self.chains.reports:
-            hits = self.described(run, owners, codes.astype(np.int64))
+        if run.chained and self.chains.has_reannouncements:
+            hits = self.decode_codes(run, owners, codes.astype(np.int64))
             kept = ~hits.reported & (hits.ordinals < last)  # guard: counted-reported, counted-last-reported
-            return Counted(owners[kept], hits.stores[kept], lambda: hits.ordinals[kept], self.begin)
+            return CountedOperations(owners[kept], hits.stores[kept], lambda: hits.ordinals[kept], self.begin)
         stores = (codes & 1).astype(np.bool_)
         codes >>= 1
         if self.end > last:  # guard: counted-last
@@ -112,7 +112,7 @@ class Segment:
             kept = codes < self._values_before(run, last).take(stores)
             if not kept.all():
                 owners, stores, codes = owners[kept], stores[kept], codes[kept]
-        return Counted(owners, stores, lambda: self._ordinals_of(run, stores, codes), self.begin)
+        return CountedOperations(owners, stores, lambda: self._ordinals_of(run, stores, codes), self.begin)
 
     def _ordinals_of(self, run: Run, stores: Flags, values: Integers) -> Integers:
         ordinals: Integers = values + np.int64(self.begin)
@@ -128,16 +128,18 @@ class Segment:
         piece = int(self.chains.ordinals.searchsorted(last))
         return np.array([offset, self.chains.end_of(piece - 1) if piece else 0])  # guard: counted-last-stored
 
-    def described(self, run: Run, owners: Integers, codes: Integers) -> Hits:
+    def decode_codes(self, run: Run, owners: Integers, codes: Integers) -> SelectedOperations:
         """What the codes of some rows of a run mean."""
         stores = (codes & 1).astype(np.bool_)
         values = codes >> 1
         if not run.chained or not len(self.chains):
-            return Hits(owners, values + self.begin, stores, np.full(codes.size, -1), np.zeros(codes.size, np.bool_))
+            return SelectedOperations(
+                owners, values + self.begin, stores, np.full(codes.size, -1), np.zeros(codes.size, np.bool_)
+            )
         rows = np.where(stores, values, -1)
         pieces = self.chains.piece_of(rows)
         ordinals = np.where(stores, self.chains.ordinals.take(pieces), values + self.begin)
         reported = np.zeros(codes.size, np.bool_)
-        if self.chains.reports:
+        if self.chains.has_reannouncements:
             reported = stores & ((self.chains.flags_of(pieces) & REPORTED) != 0)  # guard: many-reported
-        return Hits(owners, ordinals, stores, rows, reported)
+        return SelectedOperations(owners, ordinals, stores, rows, reported)
