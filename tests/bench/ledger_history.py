@@ -18,7 +18,7 @@ from tests.bench.ledger_load import NANOS, Message, Published
 from tests.bench.ledger_peers import DIGESTER
 from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.ledger import Delivery, Ledger
-from whymiss.ledger.residency.facts import Answers
+from whymiss.ledger.residency.facts import LazyChainFacts
 from whymiss.ledger.retention import LATE_SECONDS
 from whymiss.model import Block, Residency, StreamId
 
@@ -156,7 +156,7 @@ class Questions:
         self.earliest, self.latest = self.asked.unix_nanos - NANOS // 10, self.asked.unix_nanos + NANOS // 10
         self.window = round(WINDOW_SECONDS * NANOS)
         self.unseen = self.held = False
-        self.lost: list[Answers] = []
+        self.lost: list[LazyChainFacts] = []
 
     def _ask(self, name: str, question: Callable[[], Answer]) -> Answer:
         begin = time.thread_time()
@@ -188,7 +188,7 @@ class Questions:
         if not self.unseen:
             self._count(states)
 
-    def _count(self, states: Answers) -> None:
+    def _count(self, states: LazyChainFacts) -> None:
         self._ask("as_of, all 201 blocks", lambda: states.leading(LOST))
         states.leading({Residency.RESIDENT})
 

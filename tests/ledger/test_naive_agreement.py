@@ -41,7 +41,7 @@ def play(script: Sequence[tuple[str, KvBatch | int]], *, from_birth: bool) -> tu
             record.settle()
         elif command == "hole":
             for one, at in ((record, record.confirmed_unix_nanos), (naive, naive.confirmed)):
-                one.break_at(Hole(after_unix_nanos=at, until_unix_nanos=at + 5, reason=Reason.EVENTS_DROPPED))
+                one.add_hole(Hole(after_unix_nanos=at, until_unix_nanos=at + 5, reason=Reason.EVENTS_DROPPED))
         elif command == "restart":
             record.restart(record.confirmed_unix_nanos + 7)
             naive.restart(naive.confirmed + 7)

@@ -62,10 +62,10 @@ def take(naive: NaiveRecord, batch: KvBatch, *, broken: bool) -> None:
     torn = batch.bad_events > 0 or batch.lost_inside
     if broken or torn or batch.lost:
         after = naive.confirmed if naive.batches else 0
-        naive.break_at(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
+        naive.add_hole(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
     naive.apply(batch)
     if torn:
-        naive.bar(batch.unix_nanos, None)
+        naive.add_reset(batch.unix_nanos, None)
 
 
 @st.composite

@@ -58,7 +58,7 @@ def test_of_many_holes_none_is_forgotten() -> None:
         for number in range(1, HOLES_MAX + 10)
     ]
     for hole in holes:
-        one.break_at(hole)
+        one.add_hole(hole)
     for hole in holes:
         assert one.coverage(hole.after_unix_nanos, hole.until_unix_nanos).holes
     assert len(one.holes) == HOLES_MAX

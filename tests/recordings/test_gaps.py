@@ -14,7 +14,7 @@ from whymiss.ledger.decode.message import EndOfReplay, parse_frames
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.hashing import Digester
 from whymiss.ledger.ledger import Accepted, Delivery, Ledger
-from whymiss.ledger.residency.copies import tally
+from whymiss.ledger.residency.copies import count_copies
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import StreamId
 from whymiss.tools.recording import KvMessage, Recording
@@ -73,7 +73,7 @@ def test_no_count_of_copies_falls_below_zero(number: str) -> None:
         keys = Probe(np.array(keys_of(record), np.uint64))
         for place in {place for part in record.history.parts() for place in part.runs}:
             hits = record.history.counted_operations(place, keys, record.end)
-            assert not tally(hits, record.history.barriers.of(place[0]), record.end).surplus.any()
+            assert not count_copies(hits, record.history.resets.of(place[0]), record.end).surplus.any()
 
 
 @pytest.mark.parametrize("number", REPLAYABLE)

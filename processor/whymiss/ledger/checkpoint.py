@@ -30,7 +30,7 @@ from .compaction.merge import level_of
 from .events import Keys
 from .hashing import Digester
 from .ledger import Ledger
-from .residency.resets import Barrier
+from .residency.resets import Reset
 from .segment.chain_table import PIECE, ChainTable
 from .segment.operations import Run
 from .segment.segment import Segment
@@ -72,7 +72,7 @@ class _Stream(msgspec.Struct):
     incarnation: int | None
     silent_seconds: float
     holes: list[Hole]
-    barriers: list[Barrier]
+    resets: list[Reset] = msgspec.field(name="barriers")
     specs: list[GroupSpec]
     known: list[int]
     tiers: list[Tier]
@@ -226,7 +226,7 @@ def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, lis
         incarnation=known.incarnation,
         silent_seconds=now - known.heard,
         holes=list(record.holes),
-        barriers=list(history.barriers.all),
+        resets=list(history.resets.all),
         specs=list(groups.specs.values()),
         known=sorted(groups.known),
         tiers=sorted(groups.tiers),
@@ -258,8 +258,8 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
     groups.block_size = about.block_size
     record.intake.links.kinds[:] = about.kinds
-    for barrier in about.barriers:  # guard: checkpoint-barriers
-        history.barriers.add(barrier)
+    for reset in about.resets:  # guard: checkpoint-barriers
+        history.resets.add(reset)
     timeline = history.timeline
     timeline.nanos, timeline.ends = array("q", about.nanos), array("q", about.ends)
     timeline.lives, timeline.life = about.lives, about.life  # guard: checkpoint-life

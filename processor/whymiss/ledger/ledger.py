@@ -12,7 +12,7 @@ from ..model import SECOND, Block, Coverage, GroupSpec, Lookback, Repeats, Resid
 from .decode.message import owns_tier
 from .events import KvBatch
 from .hashing import Digester
-from .residency.facts import Answers
+from .residency.facts import LazyChainFacts
 from .retention import Window
 from .sequencer import Accepted, Arrival, Delivery, Numbering
 from .stream import StreamRecord
@@ -241,11 +241,11 @@ class Ledger:
         *,
         tier: Tier = Tier.DEVICE,
         group: int | None = None,
-    ) -> Answers:
+    ) -> LazyChainFacts:
         """What the record says of each key at a position; facts are made when they are looked at."""
         return self._record(stream).as_of(keys, position, tier, group)
 
-    def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, Answers]:
+    def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, LazyChainFacts]:
         """What the other streams of the view say of a chain whose first block they have heard of by a time."""
         found = {}
         for other in self.view_of(stream):

@@ -18,11 +18,11 @@ from .columnar.kernels import NO_INTEGERS, Integers
 from .compaction.fold import fold
 from .compaction.merge import mergeable, merged
 from .events import Keys
-from .residency.copies import tally
-from .residency.copies_of_one import judge_one
-from .residency.facts import Findings
-from .residency.resets import Barriers
-from .residency.states import findings_of
+from .residency.copies import count_copies
+from .residency.copies_of_one import residency_of_one
+from .residency.facts import ColumnFacts
+from .residency.resets import Resets
+from .residency.states import facts_of
 from .segment.chain_table import ChainTable, empty_chain_table
 from .segment.operations import CountedOperations, Operation, grouped
 from .segment.pruning import Pruning
@@ -51,7 +51,7 @@ class History:
     def __init__(self) -> None:
         self.base = Segment((0, 0), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.segments: list[Segment] = []
-        self.barriers = Barriers()
+        self.resets = Resets()
         self.timeline = Timeline()
         self.edge_unix_nanos: int | None = None
         """Where the window begins, once something left it."""
@@ -115,18 +115,16 @@ class History:
             self._pruning = Pruning(list(self.parts()))
         return self._pruning
 
-    def as_of(self, place: Place, probe: Probe, position: int) -> Findings:
+    def as_of(self, place: Place, probe: Probe, position: int) -> ColumnFacts:
         """What the record says of some blocks before event ordinal ``position``."""
         count = probe.values.size
         if position < self.edge:
-            return Findings.all_of(Residency.UNKNOWN, count)  # guard: history-edge
+            return ColumnFacts.all_of(Residency.UNKNOWN, count)  # guard: history-edge
         if count == 1:
-            return Findings.of_one(self.first_of(place, probe.first, position))
+            return ColumnFacts.of_one(self.first_of(place, probe.first, position))
         order, ascending = probe.ascending
         hits, base = self.counted_operations(place, ascending, position), self.base
-        return findings_of(
-            hits, order, self.barriers.of(place[0]), position, lambda ordinals: self.nanos_of(ordinals, base)
-        )
+        return facts_of(hits, order, self.resets.of(place[0]), position, lambda ordinals: self.nanos_of(ordinals, base))
 
     def first_of(self, place: Place, key: int, position: int) -> Fact:
         """The same of one block."""
@@ -135,12 +133,12 @@ class History:
         operations = self.operations_on(place, key, 0, position)
         if not operations:
             return _NEVER_SEEN
-        barriers = self.barriers.of(place[0])
-        found = judge_one(operations, barriers, position)
-        at_barrier = int(barriers.ordinals.searchsorted(found.ordinal)) if found.at_barrier else -1
+        resets = self.resets.of(place[0])
+        found = residency_of_one(operations, resets, position)
+        at_reset = int(resets.ordinals.searchsorted(found.ordinal)) if found.at_reset else -1
         return Fact(
             state=found.state,
-            at_unix_nanos=self.nanos_at(found.ordinal) if at_barrier < 0 else int(barriers.nanos[at_barrier]),
+            at_unix_nanos=self.nanos_at(found.ordinal) if at_reset < 0 else int(resets.nanos[at_reset]),
             removal=found.removal,
             ordinal=found.ordinal,
         )
@@ -158,15 +156,15 @@ class History:
         low = np.zeros(keys.size, np.int64)
         hits = self.counted_operations(place, Probe(keys), position)
         if hits.owners.size:
-            found = tally(hits, self.barriers.of(place[0]), position)
-            low[found.owners] = np.where(found.barrier < 0, found.low, 0)  # guard: history-low-barrier
+            found = count_copies(hits, self.resets.of(place[0]), position)
+            low[found.owners] = np.where(found.reset < 0, found.low, 0)  # guard: history-low-barrier
         return low
 
     def touched(self, place: Place, key: int, first: int, last: int) -> bool:
         """Whether an event in ``[first, last)`` concerned a block."""
         if last <= first:
             return False
-        if self.barriers.between(place[0], first, last):  # guard: touched-barrier
+        if self.resets.between(place[0], first, last):  # guard: touched-barrier
             return True
         return bool(self.operations_on(place, key, first, last))
 
@@ -230,7 +228,7 @@ class History:
         if len(self.timeline):
             self.edge_unix_nanos = self.timeline.nanos[-1]  # guard: forget-edge
         self.timeline.forget(position)
-        self.barriers.forget(position)
+        self.resets.forget(position)
 
     def drop_oldest(self) -> Segment:
         """Drop the oldest segment, and with it what was held before it. No upkeep may be under way."""
@@ -243,7 +241,7 @@ class History:
         self._changed()
         self._held -= dropped.nbytes
         self.edge_unix_nanos = self.timeline.nanos_at(edge - 1)
-        self.barriers.begin_unknown(edge, self.edge_unix_nanos)
+        self.resets.begin_unknown(edge, self.edge_unix_nanos)
         self.timeline.forget(edge)
         return dropped
 
@@ -291,7 +289,7 @@ class History:
 
     def _fold(self, segment: Segment) -> Iterator[Sequence[Segment]]:
         base: Segment | None = None
-        for base in fold(self.base, segment, self.barriers, self.nanos_of):
+        for base in fold(self.base, segment, self.resets, self.nanos_of):
             if base is None:
                 yield ()
         assert base is not None, "folding ends with a base"
@@ -301,5 +299,5 @@ class History:
         self._changed()
         self._held -= segment.nbytes
         self.timeline.forget(base.end)
-        self.barriers.forget(base.end)
+        self.resets.forget(base.end)
         yield (segment,)

@@ -174,10 +174,10 @@ class Numbering:
             self.waiting_since = None
         return operations
 
-    def _break(self, batch: KvBatch) -> None:
+    def _note_hole(self, batch: KvBatch) -> None:
         record = self.record
         after = record.confirmed_unix_nanos if len(record.history.timeline) else 0
-        record.break_at(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
+        record.add_hole(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
 
     def _apply(self, seq: int, batch: KvBatch, now: float, *, broken: bool = False) -> int:
         self.last = seq
@@ -185,8 +185,8 @@ class Numbering:
         # neither what came before it nor what comes after it can be counted on.
         torn = batch.bad_events > 0 or batch.lost_inside  # guard: break-bad, break-lost-inside
         if broken or torn or batch.lost:  # guard: break-lost, break-broken, break-torn
-            self._break(batch)
+            self._note_hole(batch)
         operations = self.record.apply(batch, seq, now)
         if torn:  # guard: break-after-torn
-            self.record.bar(batch.unix_nanos, None)
+            self.record.add_reset(batch.unix_nanos, None)
         return operations

@@ -1,7 +1,7 @@
 """One publisher's record: everything that its numbered events said, in order.
 
 The record answers questions about a *position* (a number of events), never about "now". A block is
-resident when surely a copy is there, gone when surely none is, and ambiguous in between; see ``tally``.
+resident when surely a copy is there, gone when surely none is, and ambiguous in between; see ``count_copies``.
 Batches are noted when they come and laid out in columns once there are enough of them or a question
 needs them.
 
@@ -22,8 +22,8 @@ from .query.never_named import Named
 from .query.same_tokens import Content, Twins
 from .query.siblings import Kinship, Tail
 from .query.stores import stores
-from .residency.facts import Answers, Findings
-from .residency.resets import Barrier
+from .residency.facts import ColumnFacts, LazyChainFacts
+from .residency.resets import Reset
 from .segment.segment import Place
 from .segment_store import History
 
@@ -61,7 +61,7 @@ class StreamRecord:
         self._kin = Kinship(self.history, self.intake.links)
         self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
         if not from_birth:  # guard: record-joined-late
-            self.bar(begins_unix_nanos, None)
+            self.add_reset(begins_unix_nanos, None)
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -116,11 +116,11 @@ class StreamRecord:
 
     def restart(self, unix_nanos: int) -> None:
         """The publisher began a new life: nothing that it held before is left."""
-        self.bar(unix_nanos, Removal.RESTARTED)  # guard: record-restart
+        self.add_reset(unix_nanos, Removal.RESTARTED)  # guard: record-restart
         self.groups_known.forget_life()
         self.history.timeline.begin_life()  # guard: record-restart-life
 
-    def break_at(self, hole: Hole) -> None:
+    def add_hole(self, hole: Hole) -> None:
         """The record has a hole here; what happened inside is not known."""
         self.holes.append(hole)  # guard: record-hole-kept
         if len(self.holes) > HOLES_MAX:
@@ -129,13 +129,13 @@ class StreamRecord:
                 after_unix_nanos=first.after_unix_nanos, until_unix_nanos=second.until_unix_nanos, reason=second.reason
             )
             self.holes[:2] = [joined]  # guard: record-holes-joined
-        self.bar(hole.until_unix_nanos, None)  # guard: record-hole-bar
+        self.add_reset(hole.until_unix_nanos, None)  # guard: record-hole-bar
 
-    def bar(self, unix_nanos: int, removal: Removal | None) -> None:
+    def add_reset(self, unix_nanos: int, removal: Removal | None) -> None:
         """Note that every block changed at once, between two batches."""
         self.settle()
         # It takes an ordinal of its own, so that before and after it are different positions.
-        self.history.barriers.add(Barrier(self.end, unix_nanos, removal))
+        self.history.resets.add(Reset(self.end, unix_nanos, removal))
         self.end += 1
 
     def begin_at(self, position: int) -> None:
@@ -152,7 +152,7 @@ class StreamRecord:
 
     def forget(self) -> None:
         """Drop all history, what is held now too."""
-        self.bar(self.confirmed_unix_nanos, None)  # guard: record-forget-bar
+        self.add_reset(self.confirmed_unix_nanos, None)  # guard: record-forget-bar
         self.history.forget_all(self.end)
         self.expired()
 
@@ -209,27 +209,27 @@ class StreamRecord:
             return False
         if self._clears:  # guard: peer-clears
             self.settle()
-        barriers = self.history.barriers.all
+        resets = self.history.resets.all
         # guard: peer-barrier, peer-barrier-before
-        if barriers and barriers[-1].ordinal >= self.position_at(around.earliest):
+        if resets and resets[-1].ordinal >= self.position_at(around.earliest):
             return False
         return not self._named.may_hold(key, self._pending)
 
     def _is_from_birth(self) -> bool:
         return self.from_birth and self.history.edge_unix_nanos is None  # guard: coverage-birth
 
-    def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> Answers:
+    def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> LazyChainFacts:
         """What the record says of each key before event ordinal ``position``."""
         self._settle_for(position)
         place: Place = (tier, self.groups_known.dense if group is None else group)
 
-        return Answers(
+        return LazyChainFacts(
             lambda: self.history.first_of(place, keys[0], position),
             lambda: self.history.as_of(place, probe_of(tuple(keys)), position),
             len(keys),
         )
 
-    def _dense_as_of(self, keys: Keys, position: int) -> Findings:
+    def _dense_as_of(self, keys: Keys, position: int) -> ColumnFacts:
         return self.history.as_of((Tier.DEVICE, self.groups_known.dense), Probe(keys), position)
 
     def touched(self, key: int, first: int, last: int) -> bool:

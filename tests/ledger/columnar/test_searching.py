@@ -13,7 +13,7 @@ from whymiss.ledger.columnar.kernels import DUPLICATES_SCANNED, join_sorted, ord
 from whymiss.ledger.columnar.pacing import at_once
 from whymiss.ledger.events import Keys
 from whymiss.ledger.residency.copies import STATES
-from whymiss.ledger.residency.facts import Answers, Details, Findings
+from whymiss.ledger.residency.facts import ColumnFacts, Details, LazyChainFacts
 from whymiss.ledger.segment.operations import Run
 from whymiss.model import Residency
 
@@ -82,7 +82,7 @@ def test_a_large_run_answers_many_as_it_answers_each() -> None:
 @given(st.lists(st.sampled_from(STATES), max_size=20), st.sets(st.sampled_from(STATES)))
 def test_leading_blocks_are_those_before_the_first_other_state(states: list[Residency], wanted: set[Residency]) -> None:
     codes = np.array([STATES.index(state) for state in states], np.int8)
-    said = Findings(codes, lambda: Details.none_of(len(states)))
+    said = ColumnFacts(codes, lambda: Details.none_of(len(states)))
     expected = next((index for index, state in enumerate(states) if state not in wanted), len(states))
     assert said.leading(wanted) == expected
-    assert Answers(lambda: said[0], lambda: said, len(states)).leading(wanted) == expected
+    assert LazyChainFacts(lambda: said[0], lambda: said, len(states)).leading(wanted) == expected

@@ -31,7 +31,7 @@ from whymiss.ledger.columnar.pacing import (
 from whymiss.ledger.compaction.fold import fold, fold_in_steps
 from whymiss.ledger.compaction.merge import EAGER_ROWS, FANOUT, merged, merged_in_steps
 from whymiss.ledger.events import Keys
-from whymiss.ledger.residency.resets import Barriers
+from whymiss.ledger.residency.resets import Resets
 from whymiss.ledger.segment.chain_table import PIECE, PLACED, TAIL, ChainTable, empty_chain_table
 from whymiss.ledger.segment.operations import sorted_run
 from whymiss.ledger.segment.segment import Place, Segment
@@ -255,7 +255,7 @@ def test_what_is_folded_in_steps_is_what_outlives_the_window(rows: list[int]) ->
     known: dict[int, tuple[object, ...]] = {}
     for part in parts(rows):
         known |= blocks(part)
-        base = last_of(fold(base, part, Barriers(), doubled))
+        base = last_of(fold(base, part, Resets(), doubled))
         for place, operations in before.items():
             before[place] = outliving(operations + told(part, place))
             assert told(base, place) == before[place]
@@ -276,10 +276,10 @@ def doubled(ordinals: Integers) -> Integers:
 def test_no_step_costs_more_than_a_portion() -> None:
     wide = parts([5 * STEP_ROWS, 40, 3 * STEP_ROWS])
     whole = at_once(merged_in_steps(wide))
-    base = at_once(fold_in_steps(wide[0], whole, Barriers(), doubled))
+    base = at_once(fold_in_steps(wide[0], whole, Resets(), doubled))
     assert len(base.chains) > STEP_ROWS
     assert costliest(merged_in_steps(wide)) <= PORTION
-    assert costliest(fold_in_steps(base, whole, Barriers(), doubled)) <= PORTION
+    assert costliest(fold_in_steps(base, whole, Resets(), doubled)) <= PORTION
     column = uniform(1, 6 * STEP_ROWS)
     assert costliest(HashIndex.in_steps(column)) <= PORTION
     assert costliest(BloomFilter.in_steps(column, FOR_KEYS)) <= PORTION

@@ -39,7 +39,7 @@ def play(record: StreamRecord, command: str, argument: KvBatch | int) -> None:
         record.settle()
     elif command == "hole":
         end = record.confirmed_unix_nanos
-        record.break_at(Hole(after_unix_nanos=end, until_unix_nanos=end + 5, reason=Reason.EVENTS_DROPPED))
+        record.add_hole(Hole(after_unix_nanos=end, until_unix_nanos=end + 5, reason=Reason.EVENTS_DROPPED))
     elif command == "restart":
         record.restart(record.confirmed_unix_nanos + 7)
     elif command == "upkeep":

@@ -66,7 +66,7 @@ def test_what_surely_was_gone_before_did_not_leave_with_it(removal: Removal) -> 
 def test_what_may_have_been_gone_before_is_gone_for_no_known_reason(removal: Removal) -> None:
     one = record()
     one.apply(store(10))
-    one.break_at(HOLE)
+    one.add_hole(HOLE)
     one.apply(remove(40))
     assert fact(one).state is Residency.AMBIGUOUS
     emptied(one, removal)
@@ -86,7 +86,7 @@ def test_a_removal_too_many_leaves_no_reason_for_what_is_gone_later(removal: Rem
 @BARRIERS
 def test_what_was_stored_after_the_doubt_left_with_what_took_everything(removal: Removal) -> None:
     one = record()
-    one.break_at(HOLE)
+    one.add_hole(HOLE)
     one.apply(store(40))
     emptied(one, removal)
     assert (fact(one).state, fact(one).removal) == (Residency.EVICTED, removal)

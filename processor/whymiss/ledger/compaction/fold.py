@@ -16,7 +16,7 @@ from ..columnar.bucket_index import BucketIndex
 from ..columnar.kernels import NO_INTEGERS, Integers, Rows, split_by_value
 from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, step_parts, step_slices, taken
 from ..events import Keys
-from ..residency.resets import Barriers
+from ..residency.resets import Resets
 from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, ChainTable, Pieces, digests_in_steps
 from ..segment.operations import Run
 from ..segment.segment import Place, Segment
@@ -30,19 +30,19 @@ CUTTING = 12
 """What a row or a piece costs that is cut."""
 
 
-def fold(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Iterator[Segment | None]:
+def fold(base: Segment, segment: Segment, resets: Resets, nanos_of: NanosOf) -> Iterator[Segment | None]:
     """Fold the oldest segment into a base: ``None`` after each portion of the work, the new base at the end.
 
     ``nanos_of`` says when events of either happened.
     """
-    return in_portions(fold_in_steps(base, segment, barriers, nanos_of))
+    return in_portions(fold_in_steps(base, segment, resets, nanos_of))
 
 
-def fold_in_steps(base: Segment, segment: Segment, barriers: Barriers, nanos_of: NanosOf) -> Steps[Segment]:
+def fold_in_steps(base: Segment, segment: Segment, resets: Resets, nanos_of: NanosOf) -> Steps[Segment]:
     """The same in steps of a bounded size."""
     places: dict[Place, Kept] = {}
     for place in dict.fromkeys((*base.runs, *segment.runs)):
-        kept = yield from outliving(base, segment, place, barriers.of(place[0]))
+        kept = yield from outliving(base, segment, place, resets.of(place[0]))
         if kept.keys.size:
             places[place] = kept
     rows, row_of = yield from _numbered(len(base.chains) + len(segment.chains), places.values())

@@ -14,8 +14,8 @@ import numpy as np
 from ..columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, split_by_value
 from ..columnar.pacing import STEP_ROWS, Steps, concatenated
 from ..events import Keys
-from ..residency.copies import tally
-from ..residency.resets import BarrierColumns
+from ..residency.copies import count_copies
+from ..residency.resets import ResetColumns
 from ..segment.operations import CountedOperations, Run, SelectedOperations
 from ..segment.segment import Place, Segment
 
@@ -46,7 +46,7 @@ _Part: TypeAlias = tuple[Segment, Run, int]
 """A segment, its run of the place, and what its chain rows grow by."""
 
 
-def outliving(base: Segment, segment: Segment, place: Place, barriers: BarrierColumns) -> Steps[Kept]:
+def outliving(base: Segment, segment: Segment, place: Place, resets: ResetColumns) -> Steps[Kept]:
     """What stays of a place where ``segment`` is folded into a base."""
     parts: list[_Part] = [
         (part, run, first)
@@ -60,7 +60,7 @@ def outliving(base: Segment, segment: Segment, place: Place, barriers: BarrierCo
         some = _Some(parts, slices)
         if not some.keys.size:
             continue
-        stays, surplus, counted = _staying(some, barriers, segment.end)
+        stays, surplus, counted = _staying(some, resets, segment.end)
         chosen = np.flatnonzero(stays)
         hits = some.decode_codes(chosen)
         kept.append(Kept(some.keys[chosen], hits.ordinals, hits.stores, hits.rows, surplus[chosen], chained))
@@ -105,7 +105,7 @@ class _Some:
         return SelectedOperations(chosen, ordinals, self.stores.take(chosen), rows, np.zeros(codes.size, np.bool_))
 
 
-def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags, int]:
+def _staying(some: _Some, resets: ResetColumns, position: int) -> tuple[Flags, Flags, int]:
     """Which operations stay at a position, which have removals before them, and how many had to be counted."""
     begins = np.ones(some.keys.size, np.bool_)
     np.not_equal(some.keys[1:], some.keys[:-1], out=begins[1:])
@@ -116,7 +116,7 @@ def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flag
     # Where stores and removals take turns there never was more than one copy: it is there if its store is the last.
     stays, surplus = some.stores & last, np.zeros_like(begins)
     odd = some.stores == stored_before  # guard: fold-turns
-    if barriers.ordinals.size and barriers.ordinals[0] < position:
+    if resets.ordinals.size and resets.ordinals[0] < position:
         odd[:] = True  # guard: fold-turns-barrier
     if not odd.any():
         return stays, surplus, 0
@@ -125,20 +125,20 @@ def _staying(some: _Some, barriers: BarrierColumns, position: int) -> tuple[Flag
     counted[blocks[odd]] = True
     chosen = np.flatnonzero(counted.take(blocks))
     hits = CountedOperations(blocks.take(chosen), some.stores.take(chosen), lambda: some.decode_codes(chosen).ordinals)
-    stays[chosen], surplus[chosen] = _held(hits, barriers, position)
+    stays[chosen], surplus[chosen] = _held(hits, resets, position)
     return stays, surplus, chosen.size
 
 
-def _held(hits: CountedOperations, barriers: BarrierColumns, position: int) -> tuple[Flags, Flags]:
+def _held(hits: CountedOperations, resets: ResetColumns, position: int) -> tuple[Flags, Flags]:
     """Which operations on some whole blocks stay at a position, and which have removals before them."""
-    found = tally(hits, barriers, position)
-    low = np.where(found.barrier < 0, found.low, 0)  # guard: fold-barrier
+    found = count_copies(hits, resets, position)
+    low = np.where(found.reset < 0, found.low, 0)  # guard: fold-barrier
     # Rank of each store among its block's, from the last one back.
     stores = (hits.stores & found.counted).astype(np.int64)
     lengths = found.last - found.starts + 1
     running = stores.cumsum()
     rank = running[found.last].repeat(lengths) - running
     stays = (stores > 0) & (rank < low.repeat(lengths))  # guard: fold-held, fold-copies
-    odd = found.surplus & (found.barrier < 0)
+    odd = found.surplus & (found.reset < 0)
     stays[found.last[odd & (low == 0)]] = True  # guard: fold-surplus
     return stays, odd.repeat(lengths) & hits.stores & (rank == (low - 1).repeat(lengths))

@@ -13,7 +13,7 @@ from ...model import Removal, Tier
 from ..cache_groups import Groups
 from ..events import Cleared, Keys, KvBatch, Removed, Singles, Stored
 from ..hashing import Digester
-from ..residency.resets import Barrier
+from ..residency.resets import Reset
 from ..segment.operations import Run, sorted_run
 from ..segment.segment import Place, Segment
 from ..segment_store import History
@@ -67,8 +67,8 @@ class Intake:
             else:
                 assert type(event) is Cleared, "no other event is known"
                 admissions.clear()  # guard: intake-cleared-run
-                barrier = Barrier(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier)
-                self._history.barriers.add(barrier)
+                reset = Reset(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier)
+                self._history.resets.add(reset)
 
     def cut(self, end: int) -> None:
         """End the segment before ordinal ``end`` and hand it to the history."""

@@ -13,7 +13,7 @@ from ...model import Block, Residency
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Flags, Integers, distinct
 from ..events import Keys
-from ..residency.facts import Findings
+from ..residency.facts import ColumnFacts
 from ..segment.chain_table import HAS_EXTRAS, ChainTable
 from ..segment_store import History
 from .chain_scan import KNOWN, depths, leading, placed, usable
@@ -24,7 +24,7 @@ TWINS_MAX = 256
 FEW = 3
 """Rows that are looked at one by one: arrays of so few are slow."""
 
-AsOf: TypeAlias = Callable[[Keys, int], Findings]
+AsOf: TypeAlias = Callable[[Keys, int], ColumnFacts]
 BlockOf: TypeAlias = Callable[[ChainTable, int], Block]
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...model import Removal, Residency
 from ..columnar.kernels import Flags, Integers
 from ..segment.operations import CountedOperations, SelectedOperations
-from .resets import BarrierColumns, Effect
+from .resets import ResetColumns, ResetEffect
 
 Codes = npt.NDArray[np.int8]
 
@@ -37,7 +37,7 @@ _REMOVAL_UNKNOWN = np.array([-1, -1], np.int8)
 _OF_EFFECT = np.array([-1, REMOVALS.index(Removal.CLEARED), REMOVALS.index(Removal.RESTARTED)], np.int8)
 
 
-class Tally(msgspec.Struct, frozen=True, eq=False, gc=False):
+class CopyCounts(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The copies of the blocks that some operations concern, before a position. One entry a block."""
 
     owners: Integers
@@ -52,13 +52,13 @@ class Tally(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Whether that is only because more copies were removed than had been stored."""
     counted: Flags
     """One entry an operation: whether it came after the last barrier before the block's last one."""
-    barrier: Integers
+    reset: Integers
     """The first barrier after its last operation; -1 where there is none before the position."""
     lost: Flags
     """Whether there is a hole after its last operation."""
 
 
-def tally(hits: CountedOperations | SelectedOperations, barriers: BarrierColumns, position: int) -> Tally:
+def count_copies(hits: CountedOperations | SelectedOperations, resets: ResetColumns, position: int) -> CopyCounts:
     """Count. ``hits`` are before the position, grouped by block, and hold no re-announcements."""
     owners, ordinals = hits.owners, hits.ordinals
     count = owners.size
@@ -67,28 +67,28 @@ def tally(hits: CountedOperations | SelectedOperations, barriers: BarrierColumns
     last = np.concatenate((changes, np.full(1, count))) - 1
     lengths = last - starts + 1
     steps = np.where(hits.stores, 1, -1)  # guard: tally-copies
-    if not barriers.ordinals.size:
+    if not resets.ordinals.size:
         low, surplus = _copies(steps, starts, last, lengths)
         none = np.full(low.size, -1)
         whole = np.ones(count, np.bool_)
-        return Tally(owners[starts], starts, last, low, surplus, surplus, whole, none, np.zeros_like(surplus))
-    epochs = barriers.ordinals.searchsorted(ordinals)
+        return CopyCounts(owners[starts], starts, last, low, surplus, surplus, whole, none, np.zeros_like(surplus))
+    epochs = resets.ordinals.searchsorted(ordinals)
     epoch = epochs[last]
     counted = epochs == epoch.repeat(lengths)
     low, surplus = _copies(steps * counted, starts, last, lengths)  # guard: tally-epoch
-    begun = np.where(epoch > 0, barriers.effects[np.maximum(epoch, 1) - 1], np.int8(Effect.CLEARED))
-    until = int(barriers.ordinals.searchsorted(position))
+    begun = np.where(epoch > 0, resets.effects[np.maximum(epoch, 1) - 1], np.int8(ResetEffect.CLEARED))
+    until = int(resets.ordinals.searchsorted(position))
     # guard: tally-hole-unsure, tally-barrier-position, tally-lost
-    return Tally(
+    return CopyCounts(
         owners[starts],
         starts,
         last,
         low,
-        surplus | (begun == Effect.HOLE),
-        surplus & (begun != Effect.HOLE),
+        surplus | (begun == ResetEffect.HOLE),
+        surplus & (begun != ResetEffect.HOLE),
         counted,
         np.where(epoch < until, epoch, -1),
-        barriers.holes_before[until] > barriers.holes_before[np.minimum(epoch, until)],
+        resets.holes_before[until] > resets.holes_before[np.minimum(epoch, until)],
     )
 
 
@@ -100,37 +100,39 @@ def _copies(steps: Integers, starts: Integers, last: Integers, lengths: Integers
     return partial[last] - least, least < 0  # guard: tally-surplus, tally-never-negative
 
 
-class Judgement(msgspec.Struct, frozen=True, eq=False):
+class Residencies(msgspec.Struct, frozen=True, eq=False):
     """What a tally means, one entry a block; ``ordinals`` are those of the events that made it so."""
 
     states: Codes
     removals: Codes
     ordinals: Integers
-    at_barrier: Flags
+    at_reset: Flags
 
 
-def judge(found: Tally, hits: CountedOperations | SelectedOperations, barriers: BarrierColumns) -> Judgement:
+def residencies_of(
+    found: CopyCounts, hits: CountedOperations | SelectedOperations, resets: ResetColumns
+) -> Residencies:
     """The states of the blocks of a tally."""
     held, sure = found.low > 0, ~found.unsure
     states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)  # guard: judge-unsure
     stored = np.where(hits.stores & found.counted, np.arange(hits.stores.size), -1)
     ordinals = hits.ordinals[np.where(held, np.maximum.reduceat(stored, found.starts), found.last)]
     removals = np.where(states == _EVICTED, _REMOVED, -1).astype(np.int8)
-    after = found.barrier >= 0
+    after = found.reset >= 0
     if not after.any():
-        return Judgement(states, removals, ordinals, after)
+        return Residencies(states, removals, ordinals, after)
     ended = after & (held | found.unsure)  # guard: judge-ended-unsure
     states[ended] = _EVICTED  # guard: judge-ended
     states[found.lost] = _UNKNOWN  # guard: judge-lost
     # What may have been gone already surely is now, but not surely through the barrier.
-    effects = np.where(held, _OF_EFFECT[barriers.effects[found.barrier]], -1)  # guard: judge-ended-reason
+    effects = np.where(held, _OF_EFFECT[resets.effects[found.reset]], -1)  # guard: judge-ended-reason
     removals = np.where(found.lost, -1, np.where(ended, effects, removals)).astype(np.int8)
-    at_barrier = ended | found.lost
-    first = barriers.ordinals[np.maximum(found.barrier, 0)]
-    return Judgement(states, removals, np.where(at_barrier, first, ordinals), at_barrier)
+    at_reset = ended | found.lost
+    first = resets.ordinals[np.maximum(found.reset, 0)]
+    return Residencies(states, removals, np.where(at_reset, first, ordinals), at_reset)
 
 
-class Turns(msgspec.Struct, frozen=True, eq=False):
+class Alternation(msgspec.Struct, frozen=True, eq=False):
     """Blocks each of which was stored and removed in turns, with no barrier in between or after."""
 
     owners: Integers
@@ -151,14 +153,14 @@ class Turns(msgspec.Struct, frozen=True, eq=False):
         return (_REMOVAL_UNKNOWN if self.unsure else _REMOVAL_OF_HELD).take(self.held)
 
 
-def in_turns(hits: CountedOperations, barriers: BarrierColumns, position: int) -> Turns | None:
+def alternating(hits: CountedOperations, resets: ResetColumns, position: int) -> Alternation | None:
     """The blocks that some operations before a position concern; ``None`` where copies must be counted.
 
     So it is where a block was stored while it was held, or removed while it was not, and where a barrier may be near.
     """
     owners, stores = hits.owners, hits.stores
-    until = int(barriers.ordinals.searchsorted(position)) if barriers.ordinals.size else 0
-    if until and barriers.ordinals[until - 1] >= hits.begin:  # guard: turns-barrier
+    until = int(resets.ordinals.searchsorted(position)) if resets.ordinals.size else 0
+    if until and resets.ordinals[until - 1] >= hits.begin:  # guard: turns-barrier
         return None
     ends = np.empty(owners.size, np.bool_)
     ends[-1] = True
@@ -167,5 +169,5 @@ def in_turns(hits: CountedOperations, barriers: BarrierColumns, position: int) -
     if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():  # guard: turns-twice, turns-first
         return None
     last = ends.nonzero()[0]
-    unsure = bool(until) and barriers.effects[until - 1] == Effect.HOLE  # guard: turns-hole
-    return Turns(owners.take(last), stores.take(last), last, bool(unsure))
+    unsure = bool(until) and resets.effects[until - 1] == ResetEffect.HOLE  # guard: turns-hole
+    return Alternation(owners.take(last), stores.take(last), last, bool(unsure))

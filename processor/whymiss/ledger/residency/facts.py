@@ -49,7 +49,7 @@ class Details(msgspec.Struct, frozen=True, eq=False, gc=False):
         self.nanos[owners] = of_some.nanos
 
 
-class Findings(ChainFacts):
+class ColumnFacts(ChainFacts):
     """What a record says of many blocks: a sequence of facts that are made when they are looked at.
 
     Often only the states are: what else there is to say is found with the first fact, so look before the record grows.
@@ -63,12 +63,12 @@ class Findings(ChainFacts):
         self._details: Details | None = None
 
     @classmethod
-    def all_of(cls, state: Residency, count: int) -> Findings:
+    def all_of(cls, state: Residency, count: int) -> ColumnFacts:
         """The same of all, without a time."""
         return cls(states_of(state, count), lambda: Details.none_of(count))
 
     @classmethod
-    def of_one(cls, fact: Fact) -> Findings:
+    def of_one(cls, fact: Fact) -> ColumnFacts:
         """What is said of one block."""
         removal = -1 if fact.removal is None else REMOVALS.index(fact.removal)
         ordinal, nanos = (-1 if one is None else one for one in (fact.ordinal, fact.at_unix_nanos))
@@ -88,10 +88,10 @@ class Findings(ChainFacts):
     @overload
     def __getitem__(self, index: int) -> Fact: ...
     @overload
-    def __getitem__(self, index: _Slice) -> Findings: ...
-    def __getitem__(self, index: int | _Slice) -> Fact | Findings:
+    def __getitem__(self, index: _Slice) -> ColumnFacts: ...
+    def __getitem__(self, index: int | _Slice) -> Fact | ColumnFacts:
         if isinstance(index, slice):
-            return Findings(self._states[index], lambda: self._some(index))
+            return ColumnFacts(self._states[index], lambda: self._some(index))
         known = self._known()
         ordinal, removal = int(known.ordinals[index]), int(known.removals[index])
         return Fact(
@@ -132,7 +132,7 @@ class Findings(ChainFacts):
         return found
 
 
-class Answers(ChainFacts):
+class LazyChainFacts(ChainFacts):
     """The findings on a chain, of which most often only the first is looked at.
 
     They are of the moment of the first look: do not keep them while the record grows.
@@ -140,14 +140,14 @@ class Answers(ChainFacts):
 
     __slots__ = ("_all", "_count", "_find", "_first", "_head")
 
-    def __init__(self, first: Callable[[], Fact], whole: Callable[[], Findings], count: int) -> None:
+    def __init__(self, first: Callable[[], Fact], whole: Callable[[], ColumnFacts], count: int) -> None:
         self._first = first
         self._find = whole
         self._count = count
         self._head: Fact | None = None
-        self._all: Findings | None = None
+        self._all: ColumnFacts | None = None
 
-    def _whole(self) -> Findings:
+    def _whole(self) -> ColumnFacts:
         if self._all is None:
             self._all = self._find()
         return self._all
@@ -158,8 +158,8 @@ class Answers(ChainFacts):
     @overload
     def __getitem__(self, index: int) -> Fact: ...
     @overload
-    def __getitem__(self, index: _Slice) -> Findings: ...
-    def __getitem__(self, index: int | _Slice) -> Fact | Findings:
+    def __getitem__(self, index: _Slice) -> ColumnFacts: ...
+    def __getitem__(self, index: int | _Slice) -> Fact | ColumnFacts:
         if index == 0 and self._count:
             if self._head is None:
                 self._head = self._first()

@@ -12,7 +12,7 @@ from ...model import Removal, Tier
 from ..columnar.kernels import NO_INTEGERS, Integers
 
 
-class Effect(IntEnum):
+class ResetEffect(IntEnum):
     """What a barrier means for the blocks of one tier."""
 
     HOLE = 0
@@ -21,7 +21,7 @@ class Effect(IntEnum):
     RESTARTED = 2
 
 
-class Barrier(msgspec.Struct, frozen=True):
+class Reset(msgspec.Struct, frozen=True):
     """One of them. ``removal`` is ``None`` for a hole; ``tier`` is the one that was cleared."""
 
     ordinal: int
@@ -29,22 +29,22 @@ class Barrier(msgspec.Struct, frozen=True):
     removal: Removal | None = None
     tier: Tier = Tier.DEVICE
 
-    def effect_on(self, tier: Tier) -> Effect | None:
+    def effect_on(self, tier: Tier) -> ResetEffect | None:
         """What it means for a tier; ``None`` where nothing."""
         if self.removal is Removal.CLEARED:
             if tier is self.tier:  # guard: barrier-tier
-                return Effect.CLEARED
+                return ResetEffect.CLEARED
             # Whether a reset of the device reaches the tiers below it is not said.
-            return Effect.HOLE if self.tier is Tier.DEVICE else None  # guard: barrier-below, barrier-above
+            return ResetEffect.HOLE if self.tier is Tier.DEVICE else None  # guard: barrier-below, barrier-above
         if self.removal is Removal.RESTARTED and tier in _OF_THE_PROCESS:  # guard: barrier-restart-process
-            return Effect.RESTARTED  # guard: barrier-restart
-        return Effect.HOLE
+            return ResetEffect.RESTARTED  # guard: barrier-restart
+        return ResetEffect.HOLE
 
 
 _OF_THE_PROCESS = frozenset({Tier.DEVICE, Tier.HOST})
 
 
-class BarrierColumns(msgspec.Struct, frozen=True, eq=False):
+class ResetColumns(msgspec.Struct, frozen=True, eq=False):
     """The barriers of one tier as columns, in order."""
 
     ordinals: Integers
@@ -54,31 +54,31 @@ class BarrierColumns(msgspec.Struct, frozen=True, eq=False):
     """How many holes precede each barrier; one longer than the others."""
 
 
-NO_BARRIERS = BarrierColumns(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.int8), np.zeros(1, np.int64))
+NO_RESETS = ResetColumns(NO_INTEGERS, NO_INTEGERS, np.zeros(0, np.int8), np.zeros(1, np.int64))
 
 
-class Barriers:
+class Resets:
     """The barriers of one stream."""
 
     def __init__(self) -> None:
-        self.all: list[Barrier] = []
-        self._columns: dict[Tier, BarrierColumns] = {}
+        self.all: list[Reset] = []
+        self._columns: dict[Tier, ResetColumns] = {}
 
-    def add(self, barrier: Barrier) -> None:
+    def add(self, reset: Reset) -> None:
         """Append a barrier; ordinals ascend."""
-        self.all.append(barrier)
+        self.all.append(reset)
         self._columns.clear()
 
-    def of(self, tier: Tier) -> BarrierColumns:
+    def of(self, tier: Tier) -> ResetColumns:
         """Those that mean something for a tier."""
         if not self.all:
-            return NO_BARRIERS
+            return NO_RESETS
         known = self._columns.get(tier)
         if known is None:
             pairs = [(one, effect) for one in self.all if (effect := one.effect_on(tier)) is not None]
             effects = np.array([effect for _, effect in pairs], np.int8)
-            holes = np.concatenate((np.zeros(1, np.int64), (effects == Effect.HOLE).cumsum()))
-            known = self._columns[tier] = BarrierColumns(
+            holes = np.concatenate((np.zeros(1, np.int64), (effects == ResetEffect.HOLE).cumsum()))
+            known = self._columns[tier] = ResetColumns(
                 np.array([one.ordinal for one, _ in pairs], np.int64),
                 np.array([one.unix_nanos for one, _ in pairs], np.int64),
                 effects,
@@ -95,7 +95,7 @@ class Barriers:
 
     def begin_unknown(self, edge: int, unix_nanos: int) -> None:
         """Drop what lies before an ordinal, and let nothing be known of what happened until then."""
-        self.all = [Barrier(edge - 1, unix_nanos), *(one for one in self.all if one.ordinal >= edge)]
+        self.all = [Reset(edge - 1, unix_nanos), *(one for one in self.all if one.ordinal >= edge)]
         self._columns.clear()
 
     def forget(self, edge: int) -> None:

@@ -10,21 +10,21 @@ import numpy as np
 from ...model import Residency
 from ..columnar.kernels import Integers
 from ..segment.operations import CountedOperations
-from .copies import Codes, in_turns, judge, tally
-from .facts import Details, Findings, states_of
-from .resets import BarrierColumns
+from .copies import Codes, alternating, count_copies, residencies_of
+from .facts import ColumnFacts, Details, states_of
+from .resets import ResetColumns
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 """When events happened."""
 
 
-def findings_of(
-    hits: CountedOperations, order: Integers, barriers: BarrierColumns, position: int, nanos_of: NanosOf
-) -> Findings:
+def facts_of(
+    hits: CountedOperations, order: Integers, resets: ResetColumns, position: int, nanos_of: NanosOf
+) -> ColumnFacts:
     """What some operations before a position mean for blocks; ``order`` are those whom their owners number."""
     if not hits.owners.size:
-        return Findings.all_of(Residency.NEVER_SEEN, order.size)
-    owners, judged, details = _judged(hits, barriers, position, nanos_of)
+        return ColumnFacts.all_of(Residency.NEVER_SEEN, order.size)
+    owners, judged, details = _judged(hits, resets, position, nanos_of)
     states = states_of(Residency.NEVER_SEEN, order.size)
     blocks = order.take(owners)
     states[blocks] = judged
@@ -34,14 +34,14 @@ def findings_of(
         known.fill(blocks, details())
         return known
 
-    return Findings(states, of_all)
+    return ColumnFacts(states, of_all)
 
 
 def _judged(
-    hits: CountedOperations, barriers: BarrierColumns, position: int, nanos_of: NanosOf
+    hits: CountedOperations, resets: ResetColumns, position: int, nanos_of: NanosOf
 ) -> tuple[Integers, Codes, Callable[[], Details]]:
     """The blocks that some operations concern, their states, and what else there is to say of them."""
-    turns = in_turns(hits, barriers, position)
+    turns = alternating(hits, resets, position)
     if turns is not None:
 
         def plainly() -> Details:
@@ -49,14 +49,14 @@ def _judged(
             return Details(turns.removals, ordinals, nanos_of(ordinals))
 
         return turns.owners, turns.states, plainly
-    found = tally(hits, barriers, position)
-    judged = judge(found, hits, barriers)
+    found = count_copies(hits, resets, position)
+    judged = residencies_of(found, hits, resets)
 
     def in_full() -> Details:
-        at_barrier = judged.at_barrier
-        nanos = np.empty(at_barrier.size, np.int64)
-        nanos[at_barrier] = barriers.nanos[barriers.ordinals.searchsorted(judged.ordinals[at_barrier])]
-        nanos[~at_barrier] = nanos_of(judged.ordinals[~at_barrier])
+        at_reset = judged.at_reset
+        nanos = np.empty(at_reset.size, np.int64)
+        nanos[at_reset] = resets.nanos[resets.ordinals.searchsorted(judged.ordinals[at_reset])]
+        nanos[~at_reset] = nanos_of(judged.ordinals[~at_reset])
         return Details(judged.removals, judged.ordinals, nanos)
 
     return found.owners, judged.states, in_full
