@@ -195,7 +195,7 @@ def memory() -> None:
             content = payload(events, (1 + seq) * 1_000_000)
             ledger.accept(stream, seq, decode_batch(content, peers.DIGESTER), Delivery(now=seq / 1e3))
             seq += 1
-        ledger.finish_upkeep()
+        ledger.finish_compaction()
         gc.collect()
         weights.append((ledger.retained_bytes, resident_bytes()))
     print(
@@ -220,7 +220,7 @@ def memory_alone() -> None:
             tails[number % len(tails)] = key
         batch = decode_batch(payload(events, (1 + seq) * 1_000_000), peers.DIGESTER)
         ledger.accept(StreamId("engine", 0), seq, batch, Delivery(now=seq / 1e3))
-    ledger.finish_upkeep()
+    ledger.finish_compaction()
     print(f"     store {ledger.retained_bytes / blocks:5.1f} bytes, where {blocks:,} are stored one an event")
 
 

@@ -10,8 +10,8 @@ from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Block, Tier
 
 
-def run_upkeep(record: StreamRecord, steps: int) -> None:
-    while steps and (work := record.history.upkeep(1e9)) is not None:
+def run_compaction(record: StreamRecord, steps: int) -> None:
+    while steps and (work := record.history.next_compaction(1e9)) is not None:
         for replaced in work.steps:
             steps -= 1
             if replaced and work.expires:
@@ -21,7 +21,7 @@ def run_upkeep(record: StreamRecord, steps: int) -> None:
 def expire(record: StreamRecord, naive: NaiveRecord, count: int) -> None:
     for segment in record.history.segments[:count]:
         segment.due = True
-    run_upkeep(record, 100)
+    run_compaction(record, 100)
     if record.history.edge > naive.edge:
         naive.expire(record.history.edge)
 

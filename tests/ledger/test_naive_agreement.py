@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import agree, drop, expire, run_upkeep
+from tests.ledger.agreement import agree, drop, expire, run_compaction
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.events import KvBatch
@@ -47,7 +47,7 @@ def play(script: Sequence[tuple[str, KvBatch | int]], *, from_birth: bool) -> tu
             naive.restart(naive.confirmed + 7)
         elif command == "upkeep":
             record.settle()
-            run_upkeep(record, 10 * argument)
+            run_compaction(record, 10 * argument)
         elif command == "drop":
             drop(record, naive)
         else:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import agree, run_upkeep
+from tests.ledger.agreement import agree, run_compaction
 from tests.ledger.compaction.test_fold import folded, tell
 from tests.ledger.memtable.test_segment_builder import DENSE, SLIDING, chain
 from tests.ledger.naive import NaiveRecord
@@ -45,7 +45,7 @@ def test_merged_segments_say_what_each_of_them_said(data: st.DataObject) -> None
         naive.apply(batch)
         one.settle()
     before = len(one.history.segments)
-    run_upkeep(one, 1000)
+    run_compaction(one, 1000)
     assert before < FANOUT or len(one.history.segments) < before
     agree(one, naive, keys_of(script))
 
@@ -58,7 +58,7 @@ def test_a_place_that_was_of_another_kind_in_a_former_life_is_merged_with_none_o
         tell(one, chain([100 + number], None, DENSE if number < FANOUT // 2 else SLIDING, {"group_idx": 0}))
         one.settle()
     before = [one.as_of([100 + number], one.end, Tier.DEVICE, 0)[0] for number in range(FANOUT)]
-    run_upkeep(one, 1000)
+    run_compaction(one, 1000)
     assert [one.as_of([100 + number], one.end, Tier.DEVICE, 0)[0] for number in range(FANOUT)] == before
     assert [fact.state for fact in before] == [Residency.EVICTED] * 4 + [Residency.RESIDENT] * 4
 
@@ -68,8 +68,8 @@ def test_what_is_being_merged_is_merged_with_nothing_else() -> None:
     for number in range(FANOUT):
         tell(one, chain([100 + number]))
         one.settle()
-    assert one.history.upkeep(1e9) is not None
-    assert one.history.upkeep(1e9) is None
+    assert one.history.next_compaction(1e9) is not None
+    assert one.history.next_compaction(1e9) is None
 
 
 def test_what_is_about_to_leave_is_merged_with_nothing() -> None:
@@ -78,9 +78,9 @@ def test_what_is_about_to_leave_is_merged_with_nothing() -> None:
         tell(one, chain([100 + number]))
         one.settle()
     one.history.segments[0].due = True
-    assert one.history.upkeep(1e9, rows_max=50) is None, "the base is too large to be folded into now"
+    assert one.history.next_compaction(1e9, rows_max=50) is None, "the base is too large to be folded into now"
     one.history.segments[0].due = False
-    assert one.history.upkeep(1e9, rows_max=50) is not None
+    assert one.history.next_compaction(1e9, rows_max=50) is not None
 
 
 def segment(begin: int, rows: int, newest: float) -> Segment:

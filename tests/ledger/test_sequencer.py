@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import agree, expire, run_upkeep
+from tests.ledger.agreement import agree, expire, run_compaction
 from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.checkpoint import dump, load
@@ -87,7 +87,7 @@ def grow_older(fate: str, record: StreamRecord, naive: NaiveRecord, data: st.Dat
     if fate in {"tended", "expired"}:
         record.settle()
         if fate == "tended":
-            run_upkeep(record, data.draw(st.integers(1, 30)))
+            run_compaction(record, data.draw(st.integers(1, 30)))
         else:
             expire(record, naive, data.draw(st.integers(1, 3)))
 

@@ -13,7 +13,7 @@ from .decode.message import owns_tier
 from .events import KvBatch
 from .hashing import Digester
 from .residency.facts import LazyChainFacts
-from .retention import Window
+from .retention import Retention
 from .sequencer import Accepted, Arrival, Delivery, Numbering
 from .stream import StreamRecord
 
@@ -64,7 +64,7 @@ class Ledger:
         self._records: list[StreamRecord] = []
         self._sorted: list[StreamId] = []
         self._owners: list[StreamId] = []
-        self._window = Window(window_seconds, bytes_max)
+        self._retention = Retention(window_seconds, bytes_max)
         self._replay_wait_seconds = replay_wait_seconds
         self._silence_seconds = silence_seconds
 
@@ -86,9 +86,9 @@ class Ledger:
         if offset is not None:
             known.offset = offset if known.offset is None else min(known.offset, offset)  # guard: fleet-offset-quickest
         if known.record.history.fresh:
-            self._window.tend(known.record, self._records, delivery.now)
+            self._retention.maintain(known.record, self._records, delivery.now)
         else:
-            self._window.catch_up(known.record)
+            self._retention.catch_up(known.record)
         return accepted
 
     def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Numbering, bool]:
@@ -116,14 +116,14 @@ class Ledger:
             if since is not None and now - since >= self._replay_wait_seconds:  # guard: fleet-wait, fleet-wait-time
                 known.settle(now)
                 ended += 1
-        self._window.pass_time(self._records, now)
+        self._retention.pass_time(self._records, now)
         return ended
 
-    def finish_upkeep(self) -> None:
+    def finish_compaction(self) -> None:
         """Do all merging and expiry that is due, however long it takes."""
         for record in self._records:
             record.settle()
-            self._window.finish(record)
+            self._retention.finish(record)
 
     def settle(self) -> int:
         """End all waits at once (replay ended, shutdown). Returns how many there were."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Several
 from cachetools import TTLCache
 
 from .segment.segment import Segment
-from .segment_store import Upkeep
+from .segment_store import CompactionWork
 from .stream import StreamRecord
 
 LATE_SECONDS = 300.0
@@ -23,14 +23,14 @@ SMALL_ROWS = 1 << 15
 GENTLY_FROM = 7 / 8
 """Part of the bytes allowed from which the oldest history is folded into what is held before the window."""
 
-CROWDED = 48
+BACKLOG = 48
 """Segments of a stream from which its upkeep is hurried; a few for each level, and one for each two million operations, are no crowd."""
 
 PORTIONS = 3
 """Portions of upkeep that are done when a stream has a new segment, or when time passes."""
 
 
-class Window:
+class Retention:
     """Expires the segments of all streams, and merges those that stay."""
 
     def __init__(self, seconds: float, bytes_max: int) -> None:
@@ -41,13 +41,13 @@ class Window:
         self._segments: TTLCache[Segment, StreamRecord] = TTLCache(math.inf, self._seconds, timer=lambda: self._now)
         self._leaving: dict[Segment, StreamRecord] = {}
         """Segments whose time is over and that are not folded yet."""
-        self._small: dict[StreamRecord, Upkeep] = {}
-        self._large: dict[StreamRecord, Upkeep] = {}
+        self._small: dict[StreamRecord, CompactionWork] = {}
+        self._large: dict[StreamRecord, CompactionWork] = {}
         self._idle: dict[StreamRecord, int] = {}
         """Streams without small upkeep to begin, until another number says that their segments changed."""
         self._turn = 0
 
-    def tend(self, record: StreamRecord, records: Several[StreamRecord], now: float) -> None:
+    def maintain(self, record: StreamRecord, records: Several[StreamRecord], now: float) -> None:
         """Take in a stream's new segments, and do a bounded part of its upkeep."""
         self._now = max(self._now, now)
         self._note(record)
@@ -58,13 +58,13 @@ class Window:
     def catch_up(self, record: StreamRecord) -> None:
         """Do a portion of upkeep between a stream's new segments, where many wait for it, or several that are over."""
         segments = record.history.segments
-        if len(segments) > CROWDED or (len(segments) > 1 and segments[1].due):  # guard: window-crowded
+        if len(segments) > BACKLOG or (len(segments) > 1 and segments[1].due):  # guard: window-crowded
             self._go_on(record)
 
     def pass_time(self, records: Several[StreamRecord], now: float) -> None:
         """Let go of what is due, and do a part of somebody's upkeep."""
         self._now = max(self._now, now)
-        self._lay_out(records)
+        self._flush_idle(records)
         for record in records:
             self._note(record)
         self._expire()
@@ -74,7 +74,7 @@ class Window:
                 break
         self._shrink(records)
 
-    def _lay_out(self, records: Several[StreamRecord]) -> None:
+    def _flush_idle(self, records: Several[StreamRecord]) -> None:
         """Lay out what one stream noted long ago: many may have fallen silent at once, and each takes its time."""
         for record in records:
             since = record.pending_since
@@ -131,19 +131,19 @@ class Window:
                 return True
         return False
 
-    def _small_of(self, record: StreamRecord) -> Upkeep | None:
+    def _small_of(self, record: StreamRecord) -> CompactionWork | None:
         version = record.history.version
         if self._idle.get(record) == version:
             return None
-        found = record.history.upkeep(self.span, SMALL_ROWS)
+        found = record.history.next_compaction(self.span, SMALL_ROWS)
         if found is None:
             self._idle[record] = version
         return found
 
-    def _large_of(self, record: StreamRecord) -> Upkeep | None:
-        return record.history.upkeep(self.span)
+    def _large_of(self, record: StreamRecord) -> CompactionWork | None:
+        return record.history.next_compaction(self.span)
 
-    def _forget(self, record: StreamRecord, replaced: Several[Segment], work: Upkeep) -> None:
+    def _forget(self, record: StreamRecord, replaced: Several[Segment], work: CompactionWork) -> None:
         for segment in replaced:
             self._segments.pop(segment, None)
             self._leaving.pop(segment, None)

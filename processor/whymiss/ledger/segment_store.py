@@ -36,7 +36,7 @@ LOCATED_MAX = 1 << 10
 """Blocks whose places are remembered until the segments change: one verdict asks about the same ones again."""
 
 
-class Upkeep(msgspec.Struct, frozen=True, eq=False):
+class CompactionWork(msgspec.Struct, frozen=True, eq=False):
     """Work on a history in steps; each step says which segments it replaced, if it did."""
 
     rows: int
@@ -245,7 +245,7 @@ class History:
         self.timeline.forget(edge)
         return dropped
 
-    def upkeep(self, span_seconds: float, rows_max: int | None = None) -> Upkeep | None:
+    def next_compaction(self, span_seconds: float, rows_max: int | None = None) -> CompactionWork | None:
         """What there is to do, of no more than ``rows_max`` rows; ``None`` if nothing.
 
         No segment that is merged reaches over a multiple of ``span_seconds``. Nothing large may be begun while
@@ -256,7 +256,7 @@ class History:
             rows = self.base.rows + oldest.rows
             if rows_max is None or rows <= rows_max:
                 oldest.busy = True
-                return Upkeep(rows, self._fold(oldest), expires=True)
+                return CompactionWork(rows, self._fold(oldest), expires=True)
         if self._idle == span_seconds:
             return None
         waiting = False
@@ -266,7 +266,7 @@ class History:
             if rows_max is None or rows <= rows_max:
                 for segment in group:
                     segment.busy = True
-                return Upkeep(rows, self._merge(group), expires=False)
+                return CompactionWork(rows, self._merge(group), expires=False)
         # A group that is too large now is one for the next question.
         self._idle = None if waiting or self._is_busy() else span_seconds
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.ledger.agreement import run_upkeep
+from tests.ledger.agreement import run_compaction
 from tests.ledger.batches import CLEARED, DIGESTER, Fields, decode, removed, stored
 from tests.ledger.test_sequencer import STREAM
 from whymiss.ledger.stream import StreamRecord
@@ -31,7 +31,7 @@ def folded(*events: Fields) -> StreamRecord:
     one.settle()
     for segment in one.history.segments:
         segment.due = True
-    run_upkeep(one, 100)
+    run_compaction(one, 100)
     assert one.history.edge == one.end
     return one
 

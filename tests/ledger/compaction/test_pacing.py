@@ -213,7 +213,7 @@ def told(part: Segment, place: Place) -> list[tuple[int, int, bool]]:
     return list(zip(run.keys.tolist(), hits.ordinals.tolist(), hits.stores.tolist(), strict=True))
 
 
-def outliving(operations: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
+def live_operations(operations: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
     """What of some operations stays when they leave the window, counted one by one."""
     found: list[tuple[int, int, bool]] = []
     by_key: dict[int, list[tuple[int, int, bool]]] = {}
@@ -257,7 +257,7 @@ def test_what_is_folded_in_steps_is_what_outlives_the_window(rows: list[int]) ->
         known |= blocks(part)
         base = last_of(fold(base, part, Resets(), doubled))
         for place, operations in before.items():
-            before[place] = outliving(operations + told(part, place))
+            before[place] = live_operations(operations + told(part, place))
             assert told(base, place) == before[place]
     held = {key for key, _, stores in before[DEVICE] if stores}
     found = blocks(base)

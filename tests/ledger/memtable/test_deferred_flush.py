@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import run_upkeep
+from tests.ledger.agreement import run_compaction
 from tests.ledger.batches import payload, stored
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.decode.batch import decode_batch
@@ -37,7 +37,7 @@ def play(record: StreamRecord, command: str, argument: KvBatch | int, *, at_once
     elif command == "restart":
         record.restart(record.confirmed_unix_nanos + 7)
     elif command == "upkeep":
-        run_upkeep(record, argument)
+        run_compaction(record, argument)
     if at_once:
         record.settle()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tests.ledger.agreement import run_upkeep
+from tests.ledger.agreement import run_compaction
 from tests.ledger.batches import CLEARED, payload, removed, stored
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.decode.batch import decode_batch
@@ -44,12 +44,12 @@ def play(record: StreamRecord, command: str, argument: KvBatch | int) -> None:
         record.restart(record.confirmed_unix_nanos + 7)
     elif command == "upkeep":
         record.settle()
-        run_upkeep(record, argument)
+        run_compaction(record, argument)
     elif command == "expire":
         record.settle()
         for segment in record.history.segments[:1]:
             segment.due = True
-        run_upkeep(record, 100)
+        run_compaction(record, 100)
 
 
 def is_nothing(record: StreamRecord, key: int, around: Lookback) -> bool:
@@ -158,7 +158,7 @@ def test_what_left_the_window_after_the_lookup_is_not_known_any_more() -> None:
         record = record_of(batch(stored([TEN]), seconds=seconds))
         record.settle()
         record.history.segments[0].due = True
-        run_upkeep(record, 100)
+        run_compaction(record, 100)
         record.apply(batch(stored([ELEVEN]), seconds=9))
         around = Lookback(SECOND * 8, AROUND.earliest, AROUND.latest)
         assert record.is_stranger(TWELVE, around) is expected, seconds
@@ -168,7 +168,7 @@ def test_blocks_of_lower_tiers_and_of_the_base_are_known_too() -> None:
     record = record_of(batch(stored([TEN]), seconds=1), batch(stored([ELEVEN], medium="CPU"), seconds=2))
     record.settle()
     record.history.segments[0].due = True
-    run_upkeep(record, 100)
+    run_compaction(record, 100)
     record.apply(batch(stored([THIRTEEN]), seconds=9))
     around = Lookback(SECOND * 3, AROUND.earliest, AROUND.latest)
     assert [record.is_stranger(key, around) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
@@ -180,7 +180,7 @@ def test_what_was_gone_when_the_window_began_is_forgotten() -> None:
     assert not record.is_stranger(TWELVE, Lookback(0, 0, SECOND))
     record.settle()
     record.history.segments[0].due = True
-    run_upkeep(record, 100)
+    run_compaction(record, 100)
     record.apply(batch(stored([TEN]), seconds=9))
     assert record.is_stranger(TWELVE, around)
 

@@ -20,7 +20,7 @@ from ..residency.resets import Resets
 from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, ChainTable, Pieces, digests_in_steps
 from ..segment.operations import Run
 from ..segment.segment import Place, Segment
-from .live_operations import Kept, outliving
+from .live_operations import LiveOperations, live_operations
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
 
@@ -40,9 +40,9 @@ def fold(base: Segment, segment: Segment, resets: Resets, nanos_of: NanosOf) -> 
 
 def fold_in_steps(base: Segment, segment: Segment, resets: Resets, nanos_of: NanosOf) -> Steps[Segment]:
     """The same in steps of a bounded size."""
-    places: dict[Place, Kept] = {}
+    places: dict[Place, LiveOperations] = {}
     for place in dict.fromkeys((*base.runs, *segment.runs)):
-        kept = yield from outliving(base, segment, place, resets.of(place[0]))
+        kept = yield from live_operations(base, segment, place, resets.of(place[0]))
         if kept.keys.size:
             places[place] = kept
     rows, row_of = yield from _numbered(len(base.chains) + len(segment.chains), places.values())
@@ -56,7 +56,7 @@ def fold_in_steps(base: Segment, segment: Segment, resets: Resets, nanos_of: Nan
     return Segment((0, segment.end), runs, chains, stamps=(ordinals, nanos))
 
 
-def _numbered(size: int, places: Collection[Kept]) -> Steps[tuple[Integers, Rows]]:
+def _numbered(size: int, places: Collection[LiveOperations]) -> Steps[tuple[Integers, Rows]]:
     """The chain rows of both segments that are held, and how many of them are before each row."""
     held = np.zeros(size, np.bool_)
     for kept in places:
@@ -75,7 +75,7 @@ def _numbered(size: int, places: Collection[Kept]) -> Steps[tuple[Integers, Rows
     return (yield from filled(np.empty(count, np.int64), found)), before
 
 
-def _run(kept: Kept, row_of: Rows) -> Steps[Run]:
+def _run(kept: LiveOperations, row_of: Rows) -> Steps[Run]:
     keys: list[Keys] = []
     codes: list[Integers] = []
     for some in step_slices(kept.keys.size):

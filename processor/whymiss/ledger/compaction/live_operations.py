@@ -29,7 +29,7 @@ COUNTING = 30
 """What an operation costs besides that is counted."""
 
 
-class Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
+class LiveOperations(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The operations of one place that stay, sorted by key."""
 
     keys: Keys
@@ -46,7 +46,7 @@ _Part: TypeAlias = tuple[Segment, Run, int]
 """A segment, its run of the place, and what its chain rows grow by."""
 
 
-def outliving(base: Segment, segment: Segment, place: Place, resets: ResetColumns) -> Steps[Kept]:
+def live_operations(base: Segment, segment: Segment, place: Place, resets: ResetColumns) -> Steps[LiveOperations]:
     """What stays of a place where ``segment`` is folded into a base."""
     parts: list[_Part] = [
         (part, run, first)
@@ -55,17 +55,17 @@ def outliving(base: Segment, segment: Segment, place: Place, resets: ResetColumn
     ]
     none = np.zeros(0, np.bool_)
     chained = any(run.chained for _, run, _ in parts)
-    kept = [Kept(np.zeros(0, np.uint64), NO_INTEGERS, none, NO_INTEGERS, none, chained)]
+    kept = [LiveOperations(np.zeros(0, np.uint64), NO_INTEGERS, none, NO_INTEGERS, none, chained)]
     for slices in split_by_value([run.keys for _, run, _ in parts], COUNTED_ROWS):
-        some = _Some(parts, slices)
+        some = _KeyRange(parts, slices)
         if not some.keys.size:
             continue
-        stays, surplus, counted = _staying(some, resets, segment.end)
+        stays, surplus, counted = _live(some, resets, segment.end)
         chosen = np.flatnonzero(stays)
         hits = some.decode_codes(chosen)
-        kept.append(Kept(some.keys[chosen], hits.ordinals, hits.stores, hits.rows, surplus[chosen], chained))
+        kept.append(LiveOperations(some.keys[chosen], hits.ordinals, hits.stores, hits.rows, surplus[chosen], chained))
         yield some.keys.size * LOOKING + counted * COUNTING
-    return Kept(
+    return LiveOperations(
         (yield from concatenated([one.keys for one in kept])),
         (yield from concatenated([one.ordinals for one in kept])),
         (yield from concatenated([one.stores for one in kept])),
@@ -75,7 +75,7 @@ def outliving(base: Segment, segment: Segment, place: Place, resets: ResetColumn
     )
 
 
-class _Some:
+class _KeyRange:
     """Operations of both that count, sorted by key: those of some whole blocks."""
 
     def __init__(self, parts: Sequence[_Part], slices: Sequence[slice[int, int, None]]) -> None:
@@ -105,7 +105,7 @@ class _Some:
         return SelectedOperations(chosen, ordinals, self.stores.take(chosen), rows, np.zeros(codes.size, np.bool_))
 
 
-def _staying(some: _Some, resets: ResetColumns, position: int) -> tuple[Flags, Flags, int]:
+def _live(some: _KeyRange, resets: ResetColumns, position: int) -> tuple[Flags, Flags, int]:
     """Which operations stay at a position, which have removals before them, and how many had to be counted."""
     begins = np.ones(some.keys.size, np.bool_)
     np.not_equal(some.keys[1:], some.keys[:-1], out=begins[1:])
@@ -125,11 +125,11 @@ def _staying(some: _Some, resets: ResetColumns, position: int) -> tuple[Flags, F
     counted[blocks[odd]] = True
     chosen = np.flatnonzero(counted.take(blocks))
     hits = CountedOperations(blocks.take(chosen), some.stores.take(chosen), lambda: some.decode_codes(chosen).ordinals)
-    stays[chosen], surplus[chosen] = _held(hits, resets, position)
+    stays[chosen], surplus[chosen] = _live_where_counted(hits, resets, position)
     return stays, surplus, chosen.size
 
 
-def _held(hits: CountedOperations, resets: ResetColumns, position: int) -> tuple[Flags, Flags]:
+def _live_where_counted(hits: CountedOperations, resets: ResetColumns, position: int) -> tuple[Flags, Flags]:
     """Which operations on some whole blocks stay at a position, and which have removals before them."""
     found = count_copies(hits, resets, position)
     low = np.where(found.reset < 0, found.low, 0)  # guard: fold-barrier
