@@ -120,7 +120,7 @@ class NaiveRecord:
         keys = tuple(event.keys.tolist())
         if not keys:
             return
-        reported = self.is_report(event, keys, ordinal, later, decided, dense=dense)
+        reported = self.is_reannouncement(event, keys, ordinal, later, decided, dense=dense)
         if reported and not dense:
             return
         blocks = self.identify(event, keys) if dense else [None] * len(keys)
@@ -134,7 +134,7 @@ class NaiveRecord:
             )
             self.stores.append((ordinal, told))
 
-    def is_report(
+    def is_reannouncement(
         self,
         event: Stored,
         keys: tuple[int, ...],

@@ -231,7 +231,7 @@ def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, lis
         known=sorted(groups.known),
         tiers=sorted(groups.tiers),
         block_size=groups.block_size,
-        kinds=list(record.intake.links.kinds),
+        kinds=list(record.memtable.chain_tails.kinds),
         nanos=history.timeline.nanos.tobytes(),
         ends=history.timeline.ends.tobytes(),
         lives=list(history.timeline.lives),
@@ -257,7 +257,7 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     groups.known = set(about.known)  # guard: checkpoint-known
     groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
     groups.block_size = about.block_size
-    record.intake.links.kinds[:] = about.kinds
+    record.memtable.chain_tails.kinds[:] = about.kinds
     for reset in about.resets:  # guard: checkpoint-barriers
         history.resets.add(reset)
     timeline = history.timeline

@@ -17,7 +17,7 @@ from .cache_groups import Groups
 from .columnar.bloom_filter import Probe, probe_of
 from .events import Cleared, Keys, KvBatch, Removed, Singles
 from .hashing import Digester
-from .memtable.segment_builder import Intake
+from .memtable.segment_builder import SegmentBuilder
 from .query.never_named import Named
 from .query.same_tokens import Content, Twins
 from .query.siblings import Kinship, Tail
@@ -48,7 +48,7 @@ class StreamRecord:
         self.model: str | None = None
         self.history = History()
         self.groups_known = Groups()
-        self.intake = Intake(self.history, self.groups_known, digester)
+        self.memtable = SegmentBuilder(self.history, self.groups_known, digester)
         self.end = 0
         """The position after everything that was taken."""
         self._pending: list[tuple[int, KvBatch]] = []
@@ -58,7 +58,7 @@ class StreamRecord:
         self._news = False
         """Whether one of them says something new of the groups."""
         self._named = Named(self.history, PENDING_ROWS)
-        self._kin = Kinship(self.history, self.intake.links)
+        self._kin = Kinship(self.history, self.memtable.chain_tails)
         self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
         if not from_birth:  # guard: record-joined-late
             self.add_reset(begins_unix_nanos, None)
@@ -77,7 +77,7 @@ class StreamRecord:
             if not self._news and not isinstance(event, Removed):
                 self._news = self.groups_known.is_news(event.first if isinstance(event, Singles) else event)
         if not self._pending:
-            self.intake.times = (now, now)
+            self.memtable.times = (now, now)
         self._pending.append((self.end, batch))
         self._pending_rows += operations
         self.end += batch.count
@@ -89,20 +89,20 @@ class StreamRecord:
     @property
     def pending_since(self) -> float | None:
         """When the first batch that is not laid out yet was taken; ``None`` if all are."""
-        return self.intake.times[0] if self._pending else None
+        return self.memtable.times[0] if self._pending else None
 
     def settle(self, now: float | None = None) -> None:
         """Lay out the batches that were noted."""
         if not self._pending:
             return
         if now is not None:
-            self.intake.times = (self.intake.times[0], now)
+            self.memtable.times = (self.memtable.times[0], now)
         pending, self._pending, self._pending_rows = self._pending, [], 0
         self._clears = self._news = False
         self._named.forget_pending()  # guard: peer-pending
         for base, batch in pending:
-            self.intake.take(base, batch)
-        self.intake.cut(self.end)
+            self.memtable.take(base, batch)
+        self.memtable.flush(self.end)
 
     def _settle_for(self, position: int) -> None:
         """Lay out what was noted where a question is about what happened before a position.
@@ -141,11 +141,11 @@ class StreamRecord:
     def begin_at(self, position: int) -> None:
         """Go on where a checkpoint ended."""
         self.end = position
-        self.intake.cut(position)
+        self.memtable.flush(position)
 
     def expired(self) -> None:
         """Something left the window: nothing that it said is known any more."""
-        self.intake.links.forget()
+        self.memtable.chain_tails.forget()
         edge = self.history.edge_unix_nanos
         if edge is not None:
             self.holes = [hole for hole in self.holes if hole.until_unix_nanos > edge]

@@ -32,9 +32,9 @@ from ..segment.chain_table import (
     ChainTable,
     empty_chain_table,
 )
-from .chain_tails import ROOT, Link, Links, stretches
-from .lookup_position import Admissions
-from .prefix_digests import Prefixes
+from .chain_tails import ROOT, ChainTail, ChainTails, extra_key_runs
+from .lookup_position import LookupPositions
+from .prefix_digests import PrefixDigests
 
 Codes: TypeAlias = npt.NDArray[np.uint32]
 """What a run has beside each key."""
@@ -45,20 +45,20 @@ _PIECE = Struct("=QQQiIHHB")
 _RAMP = np.arange(1, 1 << 17, 2, dtype=np.uint32)
 
 
-class Chaining:
+class ChainBuilder:
     """Takes the events of the dense group in order; ``end`` makes their columns. One a segment."""
 
-    def __init__(self, links: Links, digester: Digester, begin: int) -> None:
+    def __init__(self, chain_tails: ChainTails, digester: Digester, begin: int) -> None:
         """``begin`` is the ordinal at which the segment begins."""
-        self._links = links
+        self._chain_tails = chain_tails
         self._begin = begin
         self._rows = 0
         self._has_own = False
         self._keys: list[Keys] = []
-        self._prefixes = Prefixes(digester)
-        self._ends: list[Link | None] = []
+        self._prefixes = PrefixDigests(digester)
+        self._ends: list[ChainTail | None] = []
         """The last block of each event; ``None`` where its place is not known."""
-        self._tails: dict[int, int] = {}
+        self._event_ending_with: dict[int, int] = {}
         """The latest event that ends with a block."""
         self._first: list[int] = []
         self._ordinals: list[int] = []
@@ -91,16 +91,16 @@ class Chaining:
             self._piece(event, (depth, ordinal, ordinal - position), ROOT, flags)
             self._ends.append(None)
         else:
-            tail = self._pieces_of(event, ordinal, position, above, flags | PLACED)
-            self._tails[keys.item(-1)] = len(self._ends)
+            end_tail = self._pieces_of(event, ordinal, position, above, flags | PLACED)
+            self._event_ending_with[keys.item(-1)] = len(self._ends)
             # Its digest is reckoned when the segment ends.
             prefix = 0 if flags & HAS_PREFIX else None
-            self._ends.append(Link(above.depth + count, prefix, tail.extras, tail.last, tail.kinds))
+            self._ends.append(ChainTail(above.depth + count, prefix, end_tail.extras, end_tail.last, end_tail.kinds))
         self._keys.append(keys)
         self._rows = end = row + count
         return _RAMP[row:end] if end <= _RAMP.size else np.arange(2 * row + 1, 2 * end, 2, dtype=np.uint32)
 
-    def add_singles(self, event: Singles, base: int, admissions: Admissions) -> Codes:
+    def add_singles(self, event: Singles, base: int, lookups: LookupPositions) -> Codes:
         """Take events of one block each, as ``add`` takes stores but without an array for each; returns their codes."""
         offset = base - self._begin
         codes: list[int] = []
@@ -109,11 +109,11 @@ class Chaining:
         for key, at, parent in zip(event.keys.tolist(), event.at, event.parents, strict=True):
             if parent is None:
                 codes.append(2 * (offset + at))  # guard: chaining-single-removal
-                admissions.remove(base + at)  # guard: chaining-single-run
+                lookups.remove(base + at)  # guard: chaining-single-run
                 continue
             codes.append(2 * self._rows + 1)
             ordinal = base + at
-            digest, depth = self._add_single(event, key, parent, (ordinal, admissions.store(ordinal, parent)))
+            digest, depth = self._add_single(event, key, parent, (ordinal, lookups.store(ordinal, parent)))
             above.append(digest)
             depths.append(depth)
             self._rows += 1
@@ -133,12 +133,12 @@ class Chaining:
             own = self._prefixes.own()
             prefix, lasts = self._prefixes.column(own)
             digests = own, prefix, None
-        for key, event in self._tails.items():
-            link = self._ends[event]
-            assert link is not None, "a tail has its place"
-            if link.prefix is not None:
-                link.prefix = lasts[event]
-            self._links.remember(key, link)
+        for key, event in self._event_ending_with.items():
+            tail = self._ends[event]
+            assert tail is not None, "a tail has its place"
+            if tail.prefix is not None:
+                tail.prefix = lasts[event]
+            self._chain_tails.remember(key, tail)
         return ChainTable(
             np.concatenate(self._keys),
             digests,
@@ -147,7 +147,7 @@ class Chaining:
             np.frombuffer(b"".join(starmap(_PIECE.pack, self._pieces)), PIECE),
         )
 
-    def _above(self, event: Stored) -> tuple[Link | None, int | None]:
+    def _above(self, event: Stored) -> tuple[ChainTail | None, int | None]:
         """Where the event's first block hangs; ``None`` if that is not known.
 
         With the number of the event in this segment whose last block it is: its digest is not reckoned yet.
@@ -157,12 +157,12 @@ class Chaining:
             return None, None
         if parent is None:
             return ROOT, None
-        number = self._tails.get(parent)
+        number = self._event_ending_with.get(parent)
         if number is not None:
             return self._ends[number], number
-        return self._links.remembered(parent) or self._here(parent) or self._links.of(parent), None
+        return self._chain_tails.remembered(parent) or self._here(parent) or self._chain_tails.of(parent), None
 
-    def _here(self, key: int) -> Link | None:
+    def _here(self, key: int) -> ChainTail | None:
         """The link of a block inside the segment that is being laid out."""
         if not self._keys:
             return None
@@ -172,25 +172,27 @@ class Chaining:
             if flags & PLACED:  # guard: chaining-unplaced
                 prefix = self._prefixes.column(self._prefixes.own())[0].item(row) if flags & HAS_PREFIX else None
                 digest = extras if flags & HAS_EXTRAS else None
-                return Link(depth + row - self._first[piece], prefix, digest, last, kinds)
+                return ChainTail(depth + row - self._first[piece], prefix, digest, last, kinds)
         return None
 
-    def _pieces_of(self, event: Stored, ordinal: int, position: int, above: Link, flags: int) -> Link:
+    def _pieces_of(self, event: Stored, ordinal: int, position: int, above: ChainTail, flags: int) -> ChainTail:
         """Note the event's pieces; returns the link that the last one carries."""
         where = above.depth + 1, ordinal, ordinal - position
         if event.extras is None and not above.last and event.described is (above.extras is not None):
             self._piece(event, where, above, flags)
             return above
-        link, begun = above, -1
-        for begin, extras in stretches(event.extras):
+        tail, begun = above, -1
+        for begin, extras in extra_key_runs(event.extras):
             if begun >= 0:
-                self._piece(event, where, link, flags & ~TAIL, begun)
-            link = self._links.carrying(link, where[0] + begin, extras, event.lora_name, described=event.described)
+                self._piece(event, where, tail, flags & ~TAIL, begun)
+            tail = self._chain_tails.with_extra_keys(
+                tail, where[0] + begin, extras, event.lora_name, described=event.described
+            )
             begun = begin
-        self._piece(event, where, link, flags, begun)
-        return link
+        self._piece(event, where, tail, flags, begun)
+        return tail
 
-    def _piece(self, event: Stored, where: tuple[int, int, int], link: Link, flags: int, begin: int = 0) -> None:
+    def _piece(self, event: Stored, where: tuple[int, int, int], tail: ChainTail, flags: int, begin: int = 0) -> None:
         """Note one piece; ``where`` is the event's first depth, its ordinal, and how far back the lookup stood."""
         depth, ordinal, back = where
         parent = event.parent
@@ -199,12 +201,12 @@ class Chaining:
             parent = int(event.keys[begin - 1])
         if parent is not None:
             flags |= HAS_PARENT
-        if link.extras is not None and flags & PLACED:
+        if tail.extras is not None and flags & PLACED:
             flags |= HAS_EXTRAS
         self._first.append(self._rows + begin)
         self._ordinals.append(ordinal)
         self._pieces.append(
-            (parent or 0, link.extras or 0, link.last, depth + begin, back, link.kinds, event.group, flags)
+            (parent or 0, tail.extras or 0, tail.last, depth + begin, back, tail.kinds, event.group, flags)
         )
 
     def _add_single(self, event: Singles, key: int, parent: int, where: tuple[int, int]) -> tuple[int, int]:
@@ -213,32 +215,32 @@ class Chaining:
         Returns the digest of what it hangs on, or ``~`` the number of the event, and its depth; -1 where it is not known.
         """
         first, (ordinal, position) = event.first, where
-        number = self._tails.get(parent)
+        number = self._event_ending_with.get(parent)
         if number is not None:
-            link = self._ends[number]
+            tail = self._ends[number]
         else:
-            link = self._links.remembered(parent) or self._here(parent) or self._links.of(parent)
+            tail = self._chain_tails.remembered(parent) or self._here(parent) or self._chain_tails.of(parent)
         flags = TAIL | HAS_PARENT if event.own is None else TAIL | HAS_PARENT | HAS_OWN
-        if link is None:
+        if tail is None:
             self._note(ordinal, (parent, 0, 0, UNPLACED, ordinal - position, 0, first.group, flags))
             self._ends.append(None)
             return 0, -1
-        self._tails[key] = len(self._ends)  # guard: chaining-single-tail
-        depth, extras = link.depth + 1, link.extras
-        known = link.prefix is not None and event.own is not None  # guard: chaining-single-digest
+        self._event_ending_with[key] = len(self._ends)  # guard: chaining-single-tail
+        depth, extras = tail.depth + 1, tail.extras
+        known = tail.prefix is not None and event.own is not None  # guard: chaining-single-digest
         flags |= PLACED | HAS_PREFIX if known else PLACED
-        tail = link
-        if link.last or first.described is (extras is None):  # guard: chaining-single-salted, chaining-single-described
-            tail = self._links.carrying(link, depth, (), first.lora_name, described=first.described)
-            extras = tail.extras
+        end_tail = tail
+        if tail.last or first.described is (extras is None):  # guard: chaining-single-salted, chaining-single-described
+            end_tail = self._chain_tails.with_extra_keys(tail, depth, (), first.lora_name, described=first.described)
+            extras = end_tail.extras
         if extras is not None:  # guard: chaining-single-extras
             flags |= HAS_EXTRAS
-        piece = (parent, extras or 0, tail.last, depth, ordinal - position, tail.kinds, first.group, flags)
+        piece = (parent, extras or 0, end_tail.last, depth, ordinal - position, end_tail.kinds, first.group, flags)
         self._note(ordinal, piece)
-        self._ends.append(Link(depth, 0 if known else None, extras, tail.last, tail.kinds))
+        self._ends.append(ChainTail(depth, 0 if known else None, extras, end_tail.last, end_tail.kinds))
         if not known:
             return 0, -1
-        return (link.prefix or 0) if number is None else ~number, depth
+        return (tail.prefix or 0) if number is None else ~number, depth
 
     def _note(self, ordinal: int, piece: tuple[int, ...]) -> None:
         self._first.append(self._rows)

@@ -12,10 +12,10 @@ from ..hashing import Digester
 from ..segment.chain_table import HAS_EXTRAS, HAS_PREFIX, PLACED, ChainTable
 from ..segment_store import History
 
-REMEMBERED = 4096
+TAILS_MAX = 4096
 """Ends of chains remembered a stream: what continues another block is looked up in the history."""
 
-ADAPTERS = 4096
+ADAPTERS_MAX = 4096
 """Adapters' names remembered a stream: of more, the latest."""
 
 ADAPTER_CHARS = 256
@@ -26,7 +26,7 @@ _MASK = (1 << 64) - 1
 _CHANGE = 0x9E3779B97F4A7C15
 
 
-class Link(msgspec.Struct, gc=False):
+class ChainTail(msgspec.Struct, gc=False):
     """One block as its children see it. Digests are ``None`` where they are not known."""
 
     depth: int
@@ -38,18 +38,18 @@ class Link(msgspec.Struct, gc=False):
     """Number of the set of extra-key kinds from block 0 on."""
 
 
-ROOT = Link(-1, 0, 0, 0, 0)
+ROOT = ChainTail(-1, 0, 0, 0, 0)
 """What the first block of a prompt hangs on."""
 
 
-class Links:
+class ChainTails:
     """The links of one stream."""
 
     def __init__(self, history: History, digester: Digester) -> None:
         self._history = history
         self._digester = digester
-        self._remembered: dict[int, Link] = {}
-        self._older: dict[int, Link] = {}
+        self._remembered: dict[int, ChainTail] = {}
+        self._older: dict[int, ChainTail] = {}
         self.kinds: list[tuple[str, ...]] = [()]
         self.adapters: dict[int, str] = {}
         """The adapter that is among a block's own extra keys, by their digest. Not in a checkpoint: it is learned again."""
@@ -59,29 +59,29 @@ class Links:
         self._remembered.clear()  # guard: links-forget
         self._older.clear()
 
-    def remember(self, key: int, link: Link) -> None:
+    def remember(self, key: int, tail: ChainTail) -> None:
         """Note a block that is likely to be continued."""
         # By generations: the oldest entry of a dictionary is behind all that were deleted.
-        if len(self._remembered) >= REMEMBERED // 2:
+        if len(self._remembered) >= TAILS_MAX // 2:
             self._older, self._remembered = self._remembered, {}
-        self._remembered[key] = link
+        self._remembered[key] = tail
 
-    def remembered(self, key: int) -> Link | None:
+    def remembered(self, key: int) -> ChainTail | None:
         """A block that was noted."""
         return self._remembered.get(key) or self._older.get(key)
 
-    def of(self, key: int) -> Link | None:
+    def of(self, key: int) -> ChainTail | None:
         """The link of a block in the history; ``None`` where its place in a chain is not known."""
         located = self._history.locate(key)
         if located is None:
             return None
-        link = link_of(*located)
-        self.remember(key, link)
-        return link
+        tail = tail_of(*located)
+        self.remember(key, tail)
+        return tail
 
-    def carrying(
-        self, above: Link, depth: int, extras: tuple[ExtraKey, ...], adapter: str | None, *, described: bool
-    ) -> Link:
+    def with_extra_keys(
+        self, above: ChainTail, depth: int, extras: tuple[ExtraKey, ...], adapter: str | None, *, described: bool
+    ) -> ChainTail:
         """A link's extra keys with those that a block at a depth and its followers have; ``adapter`` is named by one of them.
 
         The digest grows where a block's extra keys differ from those of the block before it: it says the
@@ -96,11 +96,11 @@ class Links:
             mixed = int(self._digester.prefix_digests(change, mixed, depth)[0])
         elif mixed == above.extras and not extras:
             return above
-        return Link(above.depth, above.prefix, mixed, own, self._numbered(above.kinds, extras))
+        return ChainTail(above.depth, above.prefix, mixed, own, self._numbered(above.kinds, extras))
 
     def _name(self, own: int, adapter: str) -> None:
         self.adapters.setdefault(own, adapter)
-        if len(self.adapters) > ADAPTERS:
+        if len(self.adapters) > ADAPTERS_MAX:
             del self.adapters[next(iter(self.adapters))]
 
     def _numbered(self, kinds: int, extras: tuple[ExtraKey, ...]) -> int:
@@ -112,13 +112,13 @@ class Links:
         return self.kinds.index(union)
 
 
-def link_of(chains: ChainTable, row: int) -> Link:
+def tail_of(chains: ChainTable, row: int) -> ChainTail:
     """The link of a placed row."""
     piece = chains.piece_at(row)
     entry = chains.entry(piece)
     assert entry.flags & PLACED, "only a placed block has a link"
     assert chains.prefix is not None or not entry.flags & HAS_PREFIX, "a prefix digest has its column"
-    return Link(
+    return ChainTail(
         entry.depth + row - int(chains.first[piece]),
         int(chains.prefix[row]) if chains.prefix is not None and entry.flags & HAS_PREFIX else None,
         entry.extras if entry.flags & HAS_EXTRAS else None,
@@ -127,7 +127,7 @@ def link_of(chains: ChainTable, row: int) -> Link:
     )
 
 
-def stretches(extras: list[tuple[ExtraKey, ...]] | None) -> Iterator[tuple[int, tuple[ExtraKey, ...]]]:
+def extra_key_runs(extras: list[tuple[ExtraKey, ...]] | None) -> Iterator[tuple[int, tuple[ExtraKey, ...]]]:
     """Where a block's extra keys differ from those of the block before it, and which they are."""
     if extras is None:
         yield 0, ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Admissions(msgspec.Struct, gc=False):
+class LookupPositions(msgspec.Struct, gc=False):
     """The events of one batch in order, as far as the next one's lookup depends on them."""
 
     run_start: int = -1

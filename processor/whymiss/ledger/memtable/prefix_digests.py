@@ -17,7 +17,7 @@ from ..hashing import Digester
 _MASK = (1 << 64) - 1
 
 
-class Prefixes:
+class PrefixDigests:
     """The blocks of one segment, event by event. ``column`` has their digests; 0 where none is known."""
 
     def __init__(self, digester: Digester) -> None:

@@ -9,7 +9,7 @@ from ..events import Keys, KvBatch, Stored
 from ..segment.segment import Place
 
 
-class Reports:
+class Reannouncements:
     """Which of a batch's stores only repeat what is resident (vLLM's ``kv_cache_report_mode=full``).
 
     Such a store comes with a session and from the root, and all of its blocks are resident already. A sparse
@@ -26,7 +26,7 @@ class Reports:
             if type(event) is Stored and _may_repeat(event) and event.tier is Tier.DEVICE and event.kind in DENSE_KINDS
         }
 
-    def is_report(self, event: Stored, ordinal: int, *, dense: bool) -> bool:
+    def is_reannouncement(self, event: Stored, ordinal: int, *, dense: bool) -> bool:
         """Whether a store is one. Ask in the order of events."""
         if not _may_repeat(event) or event.tier is not Tier.DEVICE:  # guard: report-device
             return False

@@ -17,10 +17,10 @@ from ..residency.resets import Reset
 from ..segment.operations import Run, sorted_run
 from ..segment.segment import Place, Segment
 from ..segment_store import History
-from .chain_builder import Chaining
-from .chain_tails import Links
-from .lookup_position import Admissions
-from .reannouncements import Reports
+from .chain_builder import ChainBuilder
+from .chain_tails import ChainTails
+from .lookup_position import LookupPositions
+from .reannouncements import Reannouncements
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -31,14 +31,14 @@ class _Part(msgspec.Struct, gc=False):
     codes: list[npt.NDArray[np.uint32]]
 
 
-class Intake:
+class SegmentBuilder:
     """Takes batches in order; ``cut`` ends a segment. One a stream."""
 
     def __init__(self, history: History, groups: Groups, digester: Digester) -> None:
         self._history = history
         self._groups = groups
         self._digester = digester
-        self.links = Links(history, digester)
+        self.chain_tails = ChainTails(history, digester)
         self.times = (0.0, 0.0)
         """When the first and the last batch of the segment were taken."""
         self._start(0)
@@ -46,37 +46,37 @@ class Intake:
     def _start(self, begin: int) -> None:
         self._begin = begin
         self._parts: dict[Place, _Part] = {}
-        self._chaining = Chaining(self.links, self._digester, begin)
+        self._chains = ChainBuilder(self.chain_tails, self._digester, begin)
 
     def take(self, base: int, batch: KvBatch) -> None:
         """Lay out a batch whose first event has ordinal ``base``."""
-        admissions = Admissions()
-        reports: Reports | None = None
+        lookups = LookupPositions()
+        reannouncements: Reannouncements | None = None
         for event in batch.events:
             if type(event) is Stored:
                 ordinal = base + event.index
-                position = admissions.store(ordinal, event.parent)
-                if reports is None and event.session and event.parent is None:
-                    reports = Reports(batch, self.resident)
-                self._store(event, ordinal, position, reports)
+                position = lookups.store(ordinal, event.parent)
+                if reannouncements is None and event.session and event.parent is None:
+                    reannouncements = Reannouncements(batch, self.resident)
+                self._store(event, ordinal, position, reannouncements)
             elif type(event) is Removed:
-                admissions.remove(base + int(event.at[0]))
+                lookups.remove(base + int(event.at[0]))
                 self._remove(event, base)
             elif type(event) is Singles:
-                self._take_singles(event, base, admissions)
+                self._take_singles(event, base, lookups)
             else:
                 assert type(event) is Cleared, "no other event is known"
-                admissions.clear()  # guard: intake-cleared-run
+                lookups.clear()  # guard: intake-cleared-run
                 reset = Reset(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier)
                 self._history.resets.add(reset)
 
-    def cut(self, end: int) -> None:
+    def flush(self, end: int) -> None:
         """End the segment before ordinal ``end`` and hand it to the history."""
-        if self._parts or len(self._chaining):
+        if self._parts or len(self._chains):
             runs: dict[Place, Run] = {
                 place: sorted_run(part.keys, part.codes, chained=part.chained) for place, part in self._parts.items()
             }
-            self._history.append(Segment((self._begin, end), runs, self._chaining.end(), times=self.times))
+            self._history.append(Segment((self._begin, end), runs, self._chains.end(), times=self.times))
         self._start(end)
 
     # --- removals -----------------------------------------------------------------------------
@@ -100,34 +100,35 @@ class Intake:
 
     # --- stores -------------------------------------------------------------------------------
 
-    def _store(self, event: Stored, ordinal: int, position: int, reports: Reports | None) -> None:
+    def _store(self, event: Stored, ordinal: int, position: int, reannouncements: Reannouncements | None) -> None:
         dense = self._groups.learn(event) and event.tier is Tier.DEVICE  # guard: intake-dense-device
         count = event.keys.size
         if not count:
             return
-        reported = reports is not None and reports.is_report(event, ordinal, dense=dense)  # guard: intake-report
+        # guard: intake-report
+        reported = reannouncements is not None and reannouncements.is_reannouncement(event, ordinal, dense=dense)
         if dense:
             part = self._part((event.tier, event.group), chained=True)
             part.keys.append(event.keys)
-            part.codes.append(self._chaining.add(event, ordinal, position, reported=reported))
+            part.codes.append(self._chains.add(event, ordinal, position, reported=reported))
         elif not reported:  # guard: intake-report-sparse
             part = self._part((event.tier, event.group))
             part.keys.append(event.keys)
             part.codes.append(np.full(count, 2 * (ordinal - self._begin) + 1, np.uint32))
 
-    def _take_singles(self, event: Singles, base: int, admissions: Admissions) -> None:
+    def _take_singles(self, event: Singles, base: int, lookups: LookupPositions) -> None:
         first = event.first
         if first.tier is Tier.DEVICE and self._groups.learn(first):  # guard: intake-singles-dense, intake-singles-group
             part = self._part((first.tier, first.group), chained=True)
             part.keys.append(event.keys)
-            part.codes.append(self._chaining.add_singles(event, base, admissions))
+            part.codes.append(self._chains.add_singles(event, base, lookups))
             return
         for one in event.expanded():
             if isinstance(one, Stored):
                 ordinal = base + one.index
-                self._store(one, ordinal, admissions.store(ordinal, one.parent), None)
+                self._store(one, ordinal, lookups.store(ordinal, one.parent), None)
             else:
-                admissions.remove(base + int(one.at[0]))
+                lookups.remove(base + int(one.at[0]))
                 self._remove(one, base)
 
     # --- re-announcements ---------------------------------------------------------------------
@@ -135,8 +136,8 @@ class Intake:
     def resident(self, place: Place, keys: Keys, ordinal: int) -> bool:
         """Whether all of some blocks are surely held by a place before an event."""
         # Cheap for the common case: a session's first store is of something new.
-        here = self._chaining.holds(int(keys[0]))
+        here = self._chains.holds(int(keys[0]))
         if not here and not self._history.operations_on(place, int(keys[0]), 0, ordinal):
             return False
-        self.cut(ordinal)
+        self.flush(ordinal)
         return bool((self._history.lows(place, keys, ordinal) > 0).all())  # guard: resident-all, resident-at-all

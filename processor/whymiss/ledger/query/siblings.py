@@ -13,7 +13,7 @@ from ...model import Block, Repeats
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Integers
 from ..events import Keys
-from ..memtable.chain_tails import Links
+from ..memtable.chain_tails import ChainTails
 from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, ChainTable
 from ..segment_store import History
 from .chain_scan import depths, leading, placed, usable
@@ -42,9 +42,9 @@ class Tail(msgspec.Struct, frozen=True, eq=False):
 class Kinship:
     """Answers about one stream's blocks."""
 
-    def __init__(self, history: History, links: Links) -> None:
+    def __init__(self, history: History, chain_tails: ChainTails) -> None:
         self._history = history
-        self._links = links
+        self._chain_tails = chain_tails
         self._tail: tuple[tuple[int, tuple[int, ...]], Tail | None] | None = None
         """The last one asked for: every other stream of a view is compared with it."""
 
@@ -65,8 +65,8 @@ class Kinship:
             tokens=int(chains.own[row]) if chains.own is not None and entry.flags & HAS_OWN else None,
             prefix=int(chains.prefix[row]) if chains.prefix is not None and entry.flags & HAS_PREFIX else None,
             extras=entry.extras if entry.flags & HAS_EXTRAS else None,
-            kinds=self._links.kinds[entry.kinds],
-            adapter=self._links.adapters.get(entry.last),
+            kinds=self._chain_tails.kinds[entry.kinds],
+            adapter=self._chain_tails.adapters.get(entry.last),
         )
 
     # --- the same parent ----------------------------------------------------------------------
