@@ -168,7 +168,7 @@ class Questions:
         """Ask all of them, one after the other."""
         self._own()
         if self.unseen:
-            self._twins()
+            self._equal_tokens()
         self._elsewhere()
         if self.unseen and not self.held and not self.lost:
             # Where another stream held the block or lost it, its siblings decide nothing.
@@ -192,7 +192,7 @@ class Questions:
         self._ask("as_of, all 201 blocks", lambda: states.leading(LOST))
         states.leading({Residency.RESIDENT})
 
-    def _twins(self) -> None:
+    def _equal_tokens(self) -> None:
         ledger, stream, keys = self.ledger, self.asked.stream, self.asked.keys
         self._ask("block", lambda: ledger.block(stream, keys[0]))
         if self.asked.parent is not None:

@@ -66,8 +66,8 @@ def agree(contents: Sequence[bytes]) -> int:
                 parent = block.parent
                 assert block.prefix == rival.blocks[key].prefix, "another digest"
                 assert list(ledger.children(STREAM, parent, position)) == rival.children(parent, position), "children"
-                twins = {twin.key for twin in ledger.same_tokens(STREAM, key, position)}
-                assert twins == rival.same_tokens(key, position), "twins"
+                equal_tokens = {equal.key for equal in ledger.same_tokens(STREAM, key, position)}
+                assert equal_tokens == rival.same_tokens(key, position), "twins"
             compared += len(chain) + 3 * 4
     return compared
 

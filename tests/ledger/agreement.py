@@ -109,8 +109,8 @@ def agree_on_identity(record: StreamRecord, naive: NaiveRecord, keys: Sequence[i
             ]
             leading = [bool(naive.same_tokens(one, position)) for one in chain]
             assert record.same_tokens_leading(chain, position) == [*leading, False].index(False)
-            tail = record.tail(chain)
-            repeated = 0 if tail is None else record.repeats(tail, position).blocks
+            missed_chain = record.missed_chain(chain)
+            repeated = 0 if missed_chain is None else record.repeats(missed_chain, position).blocks
             assert repeated == naive.reconverges(chain, position)
             for first in positions[:2]:
                 assert record.touched(key, first, position) == naive.touched(key, first, position)

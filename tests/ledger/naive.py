@@ -28,7 +28,7 @@ class Operation:
     stores: bool
     reported: bool = False
     block: Block | None = None
-    tail: bool = False
+    missed_chain: bool = False
 
 
 @dataclass
@@ -125,7 +125,7 @@ class NaiveRecord:
             return
         blocks = self.identify(event, keys) if dense else [None] * len(keys)
         for index, (key, block) in enumerate(zip(keys, blocks, strict=True)):
-            one = Operation(ordinal, nanos, True, reported, block, tail=dense and index == len(keys) - 1)
+            one = Operation(ordinal, nanos, True, reported, block, missed_chain=dense and index == len(keys) - 1)
             self.operations.setdefault((event.tier, event.group, key), []).append(one)
         if dense and not event.placeholder:
             start = None if blocks[0] is None else blocks[0].depth
@@ -215,7 +215,7 @@ class NaiveRecord:
             kept = stores[len(stores) - low :]
             if surplus:
                 # That more was removed than stored stays known.
-                kept.insert(0, replace(kept[0] if kept else before[-1], stores=False, block=None, tail=False))
+                kept.insert(0, replace(kept[0] if kept else before[-1], stores=False, block=None, missed_chain=False))
             self.operations[place] = kept + [one for one in operations if one.ordinal >= edge]
         self.stores = [(ordinal, store) for ordinal, store in self.stores if ordinal >= edge]
         self.holes = [hole for hole in self.holes if hole.until_unix_nanos > self.edge_nanos]
@@ -326,15 +326,15 @@ class NaiveRecord:
     def stores_between(self, after: int, until: int) -> Sequence[Store]:
         first, last = self.position_at(after), self.position_at(until)
         return [
-            replace_tail(store, self.tail(store.parent, ordinal))
+            replace_tail(store, self.missed_chain(store.parent, ordinal))
             for ordinal, store in self.stores
             if first <= ordinal < last
         ]
 
-    def tail(self, parent: int | None, ordinal: int) -> int | None:
+    def missed_chain(self, parent: int | None, ordinal: int) -> int | None:
         if parent is None:
             return None
-        ends = [one for one in self.chained() if one[0] == parent and one[1].tail and one[1].ordinal < ordinal]
+        ends = [one for one in self.chained() if one[0] == parent and one[1].missed_chain and one[1].ordinal < ordinal]
         return max(ends, key=lambda one: one[1].ordinal)[1].unix_nanos if ends else None
 
     def chained(self) -> list[tuple[int, Operation]]:
@@ -433,7 +433,7 @@ def way_down(everybody: dict[int, Block], block: Block, depth: int) -> list[Bloc
     return chain if chain[0].depth == depth else []
 
 
-def replace_tail(store: Store, tail: int | None) -> Store:
+def replace_tail(store: Store, missed_chain: int | None) -> Store:
     return Store(
         keys=store.keys,
         start=store.start,
@@ -441,5 +441,5 @@ def replace_tail(store: Store, tail: int | None) -> Store:
         position=store.position,
         unix_nanos=store.unix_nanos,
         reported=store.reported,
-        parent_tail_unix_nanos=tail,
+        parent_tail_unix_nanos=missed_chain,
     )

@@ -187,7 +187,7 @@ class Ledger:
             apart = tolerance + shown  # guard: peer-clocks
             # guard: peer-clock-before, peer-clock-after
             theirs = Lookback(around.since, around.earliest - apart, around.latest + apart)
-            if not known.record.is_stranger(key, theirs):
+            if not known.record.surely_never_named(key, theirs):
                 found.append(other)
         return found
 
@@ -307,8 +307,10 @@ class Ledger:
         self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
     ) -> Repeats:
         """Blocks after the first that a sibling chain of a stream repeats."""
-        tail = self._record(stream).tail(keys)
-        return Repeats(blocks=0) if tail is None else self._record(among or stream).repeats(tail, position)
+        missed_chain = self._record(stream).missed_chain(keys)
+        return (
+            Repeats(blocks=0) if missed_chain is None else self._record(among or stream).repeats(missed_chain, position)
+        )
 
     def clock_offset(self, stream: StreamId) -> int | None:
         """Our clock less the publisher's, as its quickest message showed it."""

@@ -18,9 +18,9 @@ from .columnar.bloom_filter import Probe, probe_of
 from .events import Cleared, Keys, KvBatch, Removed, Singles
 from .hashing import Digester
 from .memtable.segment_builder import SegmentBuilder
-from .query.never_named import Named
-from .query.same_tokens import Content, Twins
-from .query.siblings import Kinship, Tail
+from .query.never_named import NamedBlocks
+from .query.same_tokens import Content, EqualTokenBlocks
+from .query.siblings import MissedChain, Siblings
 from .query.stores import stores
 from .residency.facts import ColumnFacts, LazyChainFacts
 from .residency.resets import Reset
@@ -57,9 +57,9 @@ class StreamRecord:
         """Whether a batch that is not laid out yet has a reset in it."""
         self._news = False
         """Whether one of them says something new of the groups."""
-        self._named = Named(self.history, PENDING_ROWS)
-        self._kin = Kinship(self.history, self.memtable.chain_tails)
-        self._twins = Twins(self.history, self._dense_as_of, self._kin.block_of)
+        self._named = NamedBlocks(self.history, PENDING_ROWS)
+        self._siblings = Siblings(self.history, self.memtable.chain_tails)
+        self._equal_tokens = EqualTokenBlocks(self.history, self._dense_as_of, self._siblings.block_of)
         if not from_birth:  # guard: record-joined-late
             self.add_reset(begins_unix_nanos, None)
 
@@ -191,7 +191,7 @@ class StreamRecord:
         """When the last batch before a time was published, or ``None`` if none is known that was."""
         return self.history.timeline.published_before(unix_nanos)
 
-    def is_stranger(self, key: int, around: Lookback) -> bool:
+    def surely_never_named(self, key: int, around: Lookback) -> bool:
         """Whether it is certain at a glance that a block was nothing to this stream around a lookup.
 
         No event names it, the record is whole over the window, and it went on after the lookup without a reset. Times
@@ -246,52 +246,52 @@ class StreamRecord:
     def block(self, key: int) -> Block | None:
         """The identity of a block."""
         self.settle()
-        return self._kin.block(key)
+        return self._siblings.block(key)
 
     def children(self, parent: int | None, position: int, limit: int | None = None) -> Sequence[int]:
         """Blocks stored under a parent before a position."""
         self._settle_for(position)
-        return self._kin.children(parent, position, limit)
+        return self._siblings.children(parent, position, limit)
 
     def same_tokens(self, key: int, position: int) -> Sequence[Block]:
         """Other resident blocks with the same tokens from block 0 on."""
         self.settle()
-        return self._twins.same_tokens(key, position)
+        return self._equal_tokens.same_tokens(key, position)
 
     def like(self, block: Block, position: int) -> Sequence[Block]:
         """Resident blocks with the tokens of any stream's block from block 0 on, under other keys."""
         self._settle_for(position)
-        return self._twins.like(block, position)
+        return self._equal_tokens.like(block, position)
 
     def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
         """How many of the first blocks have a resident other with the same tokens from block 0 on."""
         self.settle()
-        return self._twins.same_tokens_leading(keys, position)
+        return self._equal_tokens.same_tokens_leading(keys, position)
 
     def content(self, keys: Sequence[int]) -> Content | None:
         """What the first blocks of a chain are, whatever their keys."""
         self.settle()
-        return self._twins.content(keys)
+        return self._equal_tokens.content(keys)
 
     def leading_like(self, content: Content, position: int) -> int:
         """How many of the first blocks of any stream's chain are resident under other keys, with the same extra keys."""
         self._settle_for(position)
-        return self._twins.leading_like(content, position, with_extras=True)
+        return self._equal_tokens.leading_like(content, position, with_extras=True)
 
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks have a known digest of their own tokens."""
         self.settle()
-        return self._kin.tokens_known(keys)
+        return self._siblings.tokens_known(keys)
 
-    def tail(self, keys: Sequence[int]) -> Tail | None:
+    def missed_chain(self, keys: Sequence[int]) -> MissedChain | None:
         """What of a chain can be compared with siblings of its first block."""
         self.settle()
-        return self._kin.tail(keys)
+        return self._siblings.missed_chain(keys)
 
-    def repeats(self, tail: Tail, position: int) -> Repeats:
+    def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
         """How many blocks of any stream's tail one sibling chain repeats, own tokens by own tokens, at the same depth."""
         self._settle_for(position)
-        return self._kin.repeats(tail, position)
+        return self._siblings.repeats(missed_chain, position)
 
     def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """Holes that touch an interval, and the bounds of the record."""

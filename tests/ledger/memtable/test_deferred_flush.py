@@ -45,7 +45,7 @@ def play(record: StreamRecord, command: str, argument: KvBatch | int, *, at_once
 def answers(record: StreamRecord, keys: Sequence[int], position: int, asked: Sequence[StreamRecord]) -> list[object]:
     """All that is asked about a position of another's record, by what is known of the keys elsewhere."""
     (mine,) = asked
-    tail, content = mine.tail(keys), mine.content(keys)
+    missed_chain, content = mine.missed_chain(keys), mine.content(keys)
     blocks = [block for key in keys if (block := mine.block(key)) is not None]
     nanos = 1000 * SECOND + position * SECOND // 3
     return [
@@ -54,7 +54,7 @@ def answers(record: StreamRecord, keys: Sequence[int], position: int, asked: Seq
         [list(record.children(parent, position)) for parent in (None, *keys)],
         [[twin.key for twin in record.like(block, position)] for block in blocks],
         0 if content is None else record.leading_like(content, position),
-        0 if tail is None else record.repeats(tail, position),
+        0 if missed_chain is None else record.repeats(missed_chain, position),
         record.stores_between(nanos - SECOND, nanos),
         (record.block_size(), record.groups(), record.tiers(), record.position_at(nanos)),
         record.confirmed_position(nanos),

@@ -79,7 +79,7 @@ def test_who_is_left_out_had_nothing_to_say(script: Script, from_birth: bool) ->
             earliest = asked.confirmed_unix_nanos - argument * SECOND
             around = Lookback(earliest - 15 * SECOND, earliest, earliest + SECOND // 2)
             for key in keys:
-                if glanced.is_stranger(key, around):
+                if glanced.surely_never_named(key, around):
                     event("left out")
                     assert is_nothing(asked, key, around)
 
@@ -103,26 +103,31 @@ AROUND = Lookback(1 * SECOND, 5 * SECOND, 6 * SECOND)
 
 def test_a_record_that_goes_on_and_never_named_a_block_is_left_out_without_being_laid_out() -> None:
     record = record_of(batch(stored([TEN]), seconds=2), batch(removed(ELEVEN), seconds=9))
-    assert [record.is_stranger(key, AROUND) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
+    assert [record.surely_never_named(key, AROUND) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
     assert record.pending_since is not None, "nothing was laid out"
     record.apply(batch(stored([TWELVE]), seconds=10))
-    assert not record.is_stranger(TWELVE, AROUND)
+    assert not record.surely_never_named(TWELVE, AROUND)
     record.settle()
-    assert [record.is_stranger(key, AROUND) for key in (TEN, ELEVEN, TWELVE, THIRTEEN)] == [False, False, False, True]
+    assert [record.surely_never_named(key, AROUND) for key in (TEN, ELEVEN, TWELVE, THIRTEEN)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("seconds", [5, 6])
 def test_a_record_that_ends_with_the_lookup_is_asked(seconds: int) -> None:
-    assert not record_of(batch(stored([TEN]), seconds=seconds)).is_stranger(TWELVE, AROUND)
-    assert record_of(batch(stored([TEN]), seconds=7)).is_stranger(TWELVE, AROUND)
+    assert not record_of(batch(stored([TEN]), seconds=seconds)).surely_never_named(TWELVE, AROUND)
+    assert record_of(batch(stored([TEN]), seconds=7)).surely_never_named(TWELVE, AROUND)
 
 
 def test_who_has_not_spoken_yet_is_asked() -> None:
-    assert not record_of().is_stranger(TWELVE, AROUND)
+    assert not record_of().surely_never_named(TWELVE, AROUND)
 
 
 def is_left_out(record: StreamRecord, key: int = TWELVE) -> bool:
-    return record.is_stranger(key, AROUND)
+    return record.surely_never_named(key, AROUND)
 
 
 def test_a_record_that_begins_inside_the_window_is_asked() -> None:
@@ -161,7 +166,7 @@ def test_what_left_the_window_after_the_lookup_is_not_known_any_more() -> None:
         run_compaction(record, 100)
         record.apply(batch(stored([ELEVEN]), seconds=9))
         around = Lookback(SECOND * 8, AROUND.earliest, AROUND.latest)
-        assert record.is_stranger(TWELVE, around) is expected, seconds
+        assert record.surely_never_named(TWELVE, around) is expected, seconds
 
 
 def test_blocks_of_lower_tiers_and_of_the_base_are_known_too() -> None:
@@ -171,18 +176,18 @@ def test_blocks_of_lower_tiers_and_of_the_base_are_known_too() -> None:
     run_compaction(record, 100)
     record.apply(batch(stored([THIRTEEN]), seconds=9))
     around = Lookback(SECOND * 3, AROUND.earliest, AROUND.latest)
-    assert [record.is_stranger(key, around) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
+    assert [record.surely_never_named(key, around) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
 
 
 def test_what_was_gone_when_the_window_began_is_forgotten() -> None:
     around = Lookback(SECOND * 3, AROUND.earliest, AROUND.latest)
     record = record_of(batch(stored([TWELVE]), seconds=1), batch(removed(TWELVE), seconds=2))
-    assert not record.is_stranger(TWELVE, Lookback(0, 0, SECOND))
+    assert not record.surely_never_named(TWELVE, Lookback(0, 0, SECOND))
     record.settle()
     record.history.segments[0].due = True
     run_compaction(record, 100)
     record.apply(batch(stored([TEN]), seconds=9))
-    assert record.is_stranger(TWELVE, around)
+    assert record.surely_never_named(TWELVE, around)
 
 
 def test_clocks_that_differ_move_the_bounds_of_the_lookup() -> None:

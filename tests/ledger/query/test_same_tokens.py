@@ -36,8 +36,8 @@ def reseeded(batch: KvBatch) -> KvBatch:
 def one_by_one(ledger: Ledger, chain: Sequence[int], position: int) -> int:
     for count, key in enumerate(chain):
         block = ledger.block(ME, key)
-        twins = () if block is None else ledger.like(OTHER, block, position)
-        if block is None or all(twin.extras != block.extras for twin in twins):
+        equal_tokens = () if block is None else ledger.like(OTHER, block, position)
+        if block is None or all(twin.extras != block.extras for twin in equal_tokens):
             return count
     return len(chain)
 

@@ -34,9 +34,9 @@ def told(*events: Fields) -> StreamRecord:
 
 
 def repeated(one: StreamRecord, keys: Sequence[int]) -> Repeats:
-    tail = one.tail(keys)
-    assert tail is not None
-    return one.repeats(tail, one.end)
+    missed_chain = one.missed_chain(keys)
+    assert missed_chain is not None
+    return one.repeats(missed_chain, one.end)
 
 
 MINE = chain([(10, 50), (11, 60), (12, 61)], ONE)
@@ -91,9 +91,9 @@ def test_what_left_the_window_is_no_parent_any_more() -> None:
 
 def test_what_is_stored_later_is_no_relative_yet() -> None:
     one = told(chain([(ONE, 1)]), MINE, chain([(20, 51), (21, 60), (22, 61)], ONE), chain([(30, 50)], ONE))
-    tail = one.tail([10, 11, 12])
-    assert tail is not None
-    assert [one.repeats(tail, position).blocks for position in range(5)] == [0, 0, 0, 2, 2]
+    missed_chain = one.missed_chain([10, 11, 12])
+    assert missed_chain is not None
+    assert [one.repeats(missed_chain, position).blocks for position in range(5)] == [0, 0, 0, 2, 2]
     assert [len(one.same_tokens(10, position)) for position in range(5)] == [0, 0, 0, 0, 1]
     assert [one.same_tokens_leading([10], position) for position in range(5)] == [0, 0, 0, 0, 1]
 
@@ -124,6 +124,6 @@ def test_of_many_children_none_is_overlooked() -> None:
 def test_a_sibling_that_is_stored_again_later_had_repeated_as_much_before() -> None:
     sibling = [chain([(11, 7), (12, 2)]), chain([(13, 3)], 12)]
     one = told(*sibling, chain([(1, 1), (2, 2), (3, 3)]), chain([(11, 7), (12, 2)]))
-    tail = one.tail([1, 2, 3])
-    assert tail is not None
-    assert [one.repeats(tail, position).blocks for position in range(one.end + 1)] == [0, 1, 2, 2, 2]
+    missed_chain = one.missed_chain([1, 2, 3])
+    assert missed_chain is not None
+    assert [one.repeats(missed_chain, position).blocks for position in range(one.end + 1)] == [0, 1, 2, 2, 2]

@@ -15,7 +15,7 @@ KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 """Flags of a block whose depth and tokens from block 0 on are known."""
 
 
-class Placed(msgspec.Struct, frozen=True, eq=False):
+class ChainScan(msgspec.Struct, frozen=True, eq=False):
     """Where the first blocks of a chain stand, one entry a block."""
 
     depth: Integers
@@ -25,17 +25,17 @@ class Placed(msgspec.Struct, frozen=True, eq=False):
     flags: npt.NDArray[np.uint8]
 
 
-def placed(history: History, keys: Keys) -> Placed:
+def scan_chain(history: History, keys: Keys) -> ChainScan:
     """The first blocks of a chain, as far as their places are known. Most lie side by side."""
-    found: list[Placed] = []
+    found: list[ChainScan] = []
     done = 0
     while done < keys.size and (located := history.locate(int(keys[done]))) is not None:
-        some = _beside(*located, keys[done:])
+        some = _scan_adjacent(*located, keys[done:])
         found.append(some)
         done += some.flags.size
     if len(found) == 1:
         return found[0]
-    return Placed(
+    return ChainScan(
         np.concatenate([np.zeros(0, np.int64), *(part.depth for part in found)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.own for part in found)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in found)]),
@@ -44,7 +44,7 @@ def placed(history: History, keys: Keys) -> Placed:
     )
 
 
-def _beside(chains: ChainTable, row: int, keys: Keys) -> Placed:
+def _scan_adjacent(chains: ChainTable, row: int, keys: Keys) -> ChainScan:
     """Those of the first blocks of a chain that lie side by side from a row on, whose place is known."""
     rows = chains.keys[row : row + keys.size]
     same = rows == keys[: rows.size]
@@ -60,7 +60,7 @@ def _beside(chains: ChainTable, row: int, keys: Keys) -> Placed:
     # Of the first piece the blocks before the row are left out.
     depth = pieces["depth"] - np.array([int(chains.first[first]), *begins[1:]])
     blank = np.zeros(end - row, np.uint64)
-    return Placed(
+    return ChainScan(
         depth.repeat(lengths) + np.arange(row, end),
         blank if chains.own is None else chains.own[row:end],
         blank if chains.prefix is None else chains.prefix[row:end],
@@ -69,20 +69,20 @@ def _beside(chains: ChainTable, row: int, keys: Keys) -> Placed:
     )
 
 
-def usable(chains: ChainTable, pieces: Integers, position: int) -> Flags:
+def comparable(chains: ChainTable, pieces: Integers, position: int) -> Flags:
     """Which rows, of these pieces, were stored before a position and can be compared."""
     # guard: placed-position
     found: Flags = ((chains.flags_of(pieces) & KNOWN) == KNOWN) & (chains.ordinals[pieces] < position)
     return found
 
 
-def depths(chains: ChainTable, rows: Integers, pieces: Integers) -> Integers:
+def depths_of(chains: ChainTable, rows: Integers, pieces: Integers) -> Integers:
     """How deep the blocks of some rows, of these pieces, stand in their chains."""
     found: Integers = chains.pieces["depth"][pieces].astype(np.int64) + rows - chains.first[pieces]
     return found
 
 
-def leading(flags: Flags) -> int:
+def leading_count(flags: Flags) -> int:
     """How many of the first ones are set."""
     first = int(flags.argmin()) if flags.size else 0
     return first if flags.size and not flags[first] else flags.size

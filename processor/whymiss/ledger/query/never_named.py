@@ -15,7 +15,7 @@ from ..segment_store import History
 _HALF = 32
 
 
-class Named:
+class NamedBlocks:
     """The blocks that one stream's events name, in any group and tier, whatever became of them.
 
     ``pending_rows`` is about how many operations are not laid out at most.

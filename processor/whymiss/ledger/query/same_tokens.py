@@ -16,9 +16,9 @@ from ..events import Keys
 from ..residency.facts import ColumnFacts
 from ..segment.chain_table import HAS_EXTRAS, ChainTable
 from ..segment_store import History
-from .chain_scan import KNOWN, depths, leading, placed, usable
+from .chain_scan import KNOWN, comparable, depths_of, leading_count, scan_chain
 
-TWINS_MAX = 256
+EQUAL_TOKENS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
 
 FEW = 3
@@ -48,7 +48,7 @@ class Content(msgspec.Struct, frozen=True, eq=False):
     """These digests in it."""
 
 
-class Twins:
+class EqualTokenBlocks:
     """Answers about one stream. ``as_of`` is its dense group at a position, ``block_of`` the identity of a row."""
 
     def __init__(self, history: History, as_of: AsOf, block_of: BlockOf) -> None:
@@ -59,7 +59,7 @@ class Twins:
         """The last one asked for: every other stream of a view is compared with it."""
 
     def same_tokens(self, key: int, position: int) -> Sequence[Block]:
-        """Other resident blocks with the same tokens from block 0 on, no more than ``TWINS_MAX``."""
+        """Other resident blocks with the same tokens from block 0 on, no more than ``EQUAL_TOKENS_MAX``."""
         located = self._history.locate(key)
         return [] if located is None else self.like(self._block_of(*located), position)
 
@@ -67,15 +67,15 @@ class Twins:
         """The same for a block of any stream."""
         if mine.prefix is None or mine.tokens is None:
             return []
-        twins: dict[int, tuple[ChainTable, int]] = {}
+        candidates: dict[int, tuple[ChainTable, int]] = {}
         for part in self._history.pruning().segments_with_digest(mine.tokens, position):
             chains = part.chains
-            for row in _standing_as(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
-                twins.setdefault(int(chains.keys[row]), (chains, row))
-        twins.pop(mine.key, None)  # guard: equal-self
-        if not twins:
+            for row in _rows_at_depth(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
+                candidates.setdefault(int(chains.keys[row]), (chains, row))
+        candidates.pop(mine.key, None)  # guard: equal-self
+        if not candidates:
             return []
-        last = dict(islice(reversed(twins.items()), TWINS_MAX))
+        last = dict(islice(reversed(candidates.items()), EQUAL_TOKENS_MAX))
         resident = self._as_of(_column(last), position).are(Residency.RESIDENT)
         # guard: equal-resident
         found = [self._block_of(*place) for place, held in zip(last.values(), resident.tolist(), strict=True) if held]
@@ -95,8 +95,8 @@ class Twins:
 
     def _content_of(self, keys: tuple[int, ...]) -> Content | None:
         chain = probe_of(keys).values
-        mine = placed(self._history, chain)
-        count = leading((mine.flags & KNOWN) == KNOWN)
+        mine = scan_chain(self._history, chain)
+        count = leading_count((mine.flags & KNOWN) == KNOWN)
         if not count:
             return None
         order = mine.prefix[:count].argsort()
@@ -128,7 +128,7 @@ class Twins:
                 continue
             of, named, pieces = content.order.take(at), chains.keys.take(rows), chains.piece_of(rows)
             kept = _alike(chains, (rows, pieces), content, of, with_extras=with_extras)
-            kept &= usable(chains, pieces, position) & (named != content.keys[of])  # guard: leading-self
+            kept &= comparable(chains, pieces, position) & (named != content.keys[of])  # guard: leading-self
             owners.append(of[kept])
             others.append(named[kept])
         if not others:
@@ -137,7 +137,7 @@ class Twins:
         resident = self._as_of(keyed, position).are(Residency.RESIDENT)
         matched = np.zeros(content.depth.size, np.bool_)
         matched[np.concatenate(owners)[resident]] = True  # guard: leading-resident
-        return leading(matched)
+        return leading_count(matched)
 
     def _is_whole(self, content: Content, position: int, *, with_extras: bool) -> bool:
         """Whether all of the blocks are resident as one chain that was stored side by side, the last one that was.
@@ -149,7 +149,9 @@ class Twins:
         for part in reversed(self._history.pruning().segments_with_digest(content.first, position)):
             chains = part.chains
             rows = chains.with_prefix(content.first, int(content.prefix[0]))
-            rows = rows[usable(chains, chains.piece_of(rows), position) & (chains.keys.take(rows) != content.keys[0])]
+            rows = rows[
+                comparable(chains, chains.piece_of(rows), position) & (chains.keys.take(rows) != content.keys[0])
+            ]
             if not rows.size:
                 continue
             beside = np.arange(rows[-1], rows[-1] + count)
@@ -157,7 +159,7 @@ class Twins:
                 return False
             pieces, keys = chains.piece_of(beside), chains.keys[beside]
             same = _alike(chains, (beside, pieces), content, np.arange(count), with_extras=with_extras)
-            same &= usable(chains, pieces, position) & (keys != content.keys)  # guard: whole-self
+            same &= comparable(chains, pieces, position) & (keys != content.keys)  # guard: whole-self
             # guard: whole-same
             return bool((same & (chains.prefix[beside] == content.prefix)).all()) and self._are_held(keys, position)
         return False
@@ -173,23 +175,25 @@ def _alike(
 ) -> Flags:
     """Which rows, of these pieces, are as deep as blocks of a chain, and have their extra keys where these matter."""
     rows, pieces = where
-    alike: Flags = depths(chains, rows, pieces) == content.depth[of]
+    alike: Flags = depths_of(chains, rows, pieces) == content.depth[of]
     if with_extras:
         alike &= chains.pieces["extras"][pieces] == content.extras[of]  # guard: leading-extras
         alike &= ((chains.flags_of(pieces) & HAS_EXTRAS) != 0) == content.described[of]  # guard: leading-described
     return alike
 
 
-def _standing_as(chains: ChainTable, rows: Integers, depth: int, position: int) -> Sequence[int]:
+def _rows_at_depth(chains: ChainTable, rows: Integers, depth: int, position: int) -> Sequence[int]:
     """Which rows were stored before a position and are that deep."""
     if rows.size > FEW:
         pieces = chains.piece_of(rows)
-        found: list[int] = rows[usable(chains, pieces, position) & (depths(chains, rows, pieces) == depth)].tolist()
+        found: list[int] = rows[
+            comparable(chains, pieces, position) & (depths_of(chains, rows, pieces) == depth)
+        ].tolist()
         return found
-    return [row for row in rows.tolist() if _stands_as(chains, row, depth, position)]
+    return [row for row in rows.tolist() if _is_at_depth(chains, row, depth, position)]
 
 
-def _stands_as(chains: ChainTable, row: int, depth: int, position: int) -> bool:
+def _is_at_depth(chains: ChainTable, row: int, depth: int, position: int) -> bool:
     piece = chains.piece_at(row)
     entry = chains.entry(piece)
     deep = entry.depth + row - int(chains.first[piece])

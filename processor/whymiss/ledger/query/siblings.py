@@ -16,10 +16,10 @@ from ..events import Keys
 from ..memtable.chain_tails import ChainTails
 from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, ChainTable
 from ..segment_store import History
-from .chain_scan import depths, leading, placed, usable
+from .chain_scan import comparable, depths_of, leading_count, scan_chain
 from .children import children_in
 
-RIVALS_MAX = 256
+CANDIDATES_MAX = 256
 """Blocks a segment with the same own tokens that a comparison looks at, the last stored ones."""
 
 SIBLINGS_MAX = 128
@@ -29,7 +29,7 @@ _Step: TypeAlias = tuple[ChainTable, int, int]
 """A piece of a chain, and the depth at which the one below goes on."""
 
 
-class Tail(msgspec.Struct, frozen=True, eq=False):
+class MissedChain(msgspec.Struct, frozen=True, eq=False):
     """A chain from its first missed block on, as far as the tokens of its blocks are known."""
 
     head: Block
@@ -39,13 +39,13 @@ class Tail(msgspec.Struct, frozen=True, eq=False):
     """Digests of the own tokens of all blocks but the first."""
 
 
-class Kinship:
+class Siblings:
     """Answers about one stream's blocks."""
 
     def __init__(self, history: History, chain_tails: ChainTails) -> None:
         self._history = history
         self._chain_tails = chain_tails
-        self._tail: tuple[tuple[int, tuple[int, ...]], Tail | None] | None = None
+        self._missed_chain: tuple[tuple[int, tuple[int, ...]], MissedChain | None] | None = None
         """The last one asked for: every other stream of a view is compared with it."""
 
     def block(self, key: int) -> Block | None:
@@ -85,55 +85,55 @@ class Kinship:
 
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks of a chain have a known digest of their own tokens."""
-        mine = placed(self._history, probe_of(tuple(keys)).values)
-        return leading((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0))
+        mine = scan_chain(self._history, probe_of(tuple(keys)).values)
+        return leading_count((mine.depth >= 0) & ((mine.flags & HAS_OWN) != 0))
 
     # --- the same tokens further on -----------------------------------------------------------
 
-    def tail(self, keys: Sequence[int]) -> Tail | None:
+    def missed_chain(self, keys: Sequence[int]) -> MissedChain | None:
         """What of a chain can be compared with siblings of its first block, of any stream of this process."""
         asked = self._history.version, tuple(keys)
-        if self._tail is None or self._tail[0] != asked:
-            self._tail = asked, self._tail_of(asked[1])
-        return self._tail[1]
+        if self._missed_chain is None or self._missed_chain[0] != asked:
+            self._missed_chain = asked, self._missed_chain_of(asked[1])
+        return self._missed_chain[1]
 
-    def _tail_of(self, keys: tuple[int, ...]) -> Tail | None:
+    def _missed_chain_of(self, keys: tuple[int, ...]) -> MissedChain | None:
         head = self.block(keys[0]) if len(keys) > 1 else None
         if head is None or head.tokens is None:
             return None
         chain = probe_of(keys).values
-        mine = placed(self._history, chain)
-        count = leading((mine.flags[1:] & HAS_OWN) != 0) + 1
-        return Tail(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
+        mine = scan_chain(self._history, chain)
+        count = leading_count((mine.flags[1:] & HAS_OWN) != 0) + 1
+        return MissedChain(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
 
-    def repeats(self, tail: Tail, position: int) -> Repeats:
+    def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
         """How many blocks of a tail one chain of a sibling repeats, own tokens by own tokens, at the same depth."""
         complete = True
         matched: dict[tuple[int, int], tuple[ChainTable, Integers]] = {}
         budget = SIBLINGS_MAX
-        order, own = tail.own.ascending
+        order, own = missed_chain.own.ascending
         for part, passing in reversed(self._history.pruning().segments_with_any_digest(own, position)):
             chains = part.chains
-            of, rows = chains.with_own(own.values.take(passing), RIVALS_MAX)
-            if rows.size >= RIVALS_MAX:
-                complete &= int(np.bincount(of).max()) < RIVALS_MAX
+            of, rows = chains.with_own(own.values.take(passing), CANDIDATES_MAX)
+            if rows.size >= CANDIDATES_MAX:
+                complete &= int(np.bincount(of).max()) < CANDIDATES_MAX
             of = order.take(passing.take(of)) + 1
             # Mostly it is the chain itself that is found.
-            others = (chains.keys.take(rows) != tail.keys.take(of)).nonzero()[0]  # guard: repeats-self
+            others = (chains.keys.take(rows) != missed_chain.keys.take(of)).nonzero()[0]  # guard: repeats-self
             if not others.size:
                 continue
             of, rows = of.take(others), rows.take(others)
             pieces = chains.piece_of(rows)
             # guard: repeats-depth
-            kept = usable(chains, pieces, position) & (depths(chains, rows, pieces) == tail.depth[of])
-            several = _by_piece(pieces[kept], tail.depth[of[kept]])
+            kept = comparable(chains, pieces, position) & (depths_of(chains, rows, pieces) == missed_chain.depth[of])
+            several = _by_piece(pieces[kept], missed_chain.depth[of[kept]])
             complete &= len(several) < budget
             several = several[:budget]
             budget -= len(several)
             matched.update({(id(chains), piece): (chains, some) for piece, some in several})
         above: dict[tuple[int, int], _Step | None] = {}
         counts = (
-            self._on_way_down((chains, piece), tail, matched, (position, above))
+            self._on_way_down((chains, piece), missed_chain, matched, (position, above))
             for (_, piece), (chains, _) in matched.items()
         )
         return Repeats(blocks=max(counts, default=0), complete=complete)
@@ -141,12 +141,12 @@ class Kinship:
     def _on_way_down(
         self,
         piece: tuple[ChainTable, int],
-        tail: Tail,
+        missed_chain: MissedChain,
         matched: Mapping[tuple[int, int], tuple[ChainTable, Integers]],
         known: tuple[int, dict[tuple[int, int], _Step | None]],
     ) -> int:
         """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
-        head, count = tail.head, 0
+        head, count = missed_chain.head, 0
         for part, number, end in self._ancestry(*piece, *known):
             some = matched.get((id(part), number))
             count += 0 if some is None else int(some[1].searchsorted(end))

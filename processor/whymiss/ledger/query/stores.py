@@ -13,7 +13,7 @@ from ..segment.segment import Segment
 from ..segment_store import History
 
 
-class _Told(msgspec.Struct, frozen=True, eq=False):
+class _StoreEvent(msgspec.Struct, frozen=True, eq=False):
     keys: tuple[int, ...]
     start: int | None
     parent: int | None
@@ -24,13 +24,13 @@ class _Told(msgspec.Struct, frozen=True, eq=False):
 
 def stores(history: History, first: int, last: int) -> Sequence[Store]:
     """The stores of chains with ordinals in ``[first, last)``, in order."""
-    told = [
+    events = [
         one
         for segment in history.segments
         if segment.begin < last and segment.end > first
         for one in _of(segment, first, last)
     ]
-    if not told:
+    if not events:
         return []
     return [
         Store(
@@ -40,13 +40,13 @@ def stores(history: History, first: int, last: int) -> Sequence[Store]:
             position=one.position,
             unix_nanos=history.nanos_at(one.ordinal),
             reported=one.reported,
-            parent_tail_unix_nanos=_tail(history, one),
+            parent_tail_unix_nanos=_parent_tail_nanos(history, one),
         )
-        for one in told
+        for one in events
     ]
 
 
-def _of(segment: Segment, first: int, last: int) -> Iterator[_Told]:
+def _of(segment: Segment, first: int, last: int) -> Iterator[_StoreEvent]:
     chains = segment.chains
     begin, end = chains.ordinals.searchsorted(np.array([first, last])).tolist()
     if begin == end:
@@ -59,7 +59,7 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_Told]:
         entry, ordinal = chains.entry(piece), int(chains.ordinals[piece])
         if entry.depth != UNLISTED:  # guard: stores-unlisted
             # guard: stores-placed
-            yield _Told(
+            yield _StoreEvent(
                 tuple(chains.keys[rows[piece - begin] : rows[after - begin]].tolist()),
                 entry.depth if entry.flags & PLACED else None,
                 entry.parent if entry.flags & HAS_PARENT else None,
@@ -69,7 +69,7 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_Told]:
             )
 
 
-def _tail(history: History, one: _Told) -> int | None:
+def _parent_tail_nanos(history: History, one: _StoreEvent) -> int | None:
     """When a parent was last stored as the end of an event, before the event that continues it."""
     if one.parent is None:
         return None
