@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from whymiss.ledger.decode.medium import place_of
+from whymiss.ledger.decode.medium import medium_of
 from whymiss.model import Tier
 
 SPELLINGS: dict[Tier, list[str | None]] = {
@@ -16,6 +16,6 @@ SPELLINGS: dict[Tier, list[str | None]] = {
 
 @pytest.mark.parametrize(("tier", "medium"), [(tier, medium) for tier in SPELLINGS for medium in SPELLINGS[tier]])
 def test_a_medium_has_its_tier_and_keeps_its_name(tier: Tier, medium: str | None) -> None:
-    assert place_of(medium) == (tier, (medium or "").lower(), False)
-    assert place_of(medium, "LOCAL") == place_of(medium)
-    assert place_of(medium, "remote") == (Tier.REMOTE, (medium or "").lower(), True)
+    assert medium_of(medium) == (tier, (medium or "").lower(), False)
+    assert medium_of(medium, "LOCAL") == medium_of(medium)
+    assert medium_of(medium, "remote") == (Tier.REMOTE, (medium or "").lower(), True)

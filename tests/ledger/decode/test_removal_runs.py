@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.ledger.batches import CLEARED, decode, plain, removed, stored
-from whymiss.ledger.decode.removal_runs import Run, split_runs
+from whymiss.ledger.decode.removal_runs import RemovalRun, split_removal_runs
 from whymiss.ledger.decode.schema import Shape, WireRemoved, read_event
 from whymiss.ledger.events import Removed
 
@@ -26,9 +26,9 @@ def parts(events: Sequence[object]) -> list[tuple[bool, int, int]]:
     def read(encoded: Raw) -> object:
         return read_event(encoded)
 
-    split = split_runs([Raw(msgspec.msgpack.encode(event)) for event in events], read)
+    split = split_removal_runs([Raw(msgspec.msgpack.encode(event)) for event in events], read)
     return [
-        (True, part.index, part.count) if isinstance(part, Run) else (False, part.index, len(part.events))
+        (True, part.index, part.count) if isinstance(part, RemovalRun) else (False, part.index, len(part.events))
         for part in split
     ]
 

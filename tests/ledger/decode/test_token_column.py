@@ -14,7 +14,7 @@ from whymiss.ledger.decode.token_column import (
     EVENT_BYTES_MAX,
     GROUP_BYTES,
     READ_FROM,
-    Span,
+    TokenField,
     cover_tokens,
     read_tokens,
 )
@@ -36,8 +36,8 @@ token_ids = (
 )
 
 
-def span_of(elements: bytes, count: int, begin: int = 0) -> Span:
-    return Span(count, begin, begin, begin + len(elements))
+def span_of(elements: bytes, count: int, begin: int = 0) -> TokenField:
+    return TokenField(count, begin, begin, begin + len(elements))
 
 
 def elements_of(tokens: list[int]) -> bytes:
@@ -176,12 +176,12 @@ def test_token_ids_under_a_name_of_another_encoding_are_not_taken_for_what_looks
 @pytest.mark.parametrize(
     ("encoded", "spans"),
     [
-        (b"\x01\x02\x03", [Span(2, 0, 0, 1), Span(1, 1, 1, 3)]),
-        (b"\xcd\x01\x02\x05", [Span(1, 0, 0, 2), Span(1, 2, 2, 4)]),
+        (b"\x01\x02\x03", [TokenField(2, 0, 0, 1), TokenField(1, 1, 1, 3)]),
+        (b"\xcd\x01\x02\x05", [TokenField(1, 0, 0, 2), TokenField(1, 2, 2, 4)]),
     ],
     ids=["count", "reach"],
 )
-def test_numbers_belong_to_one_event_each(encoded: bytes, spans: list[Span]) -> None:
+def test_numbers_belong_to_one_event_each(encoded: bytes, spans: list[TokenField]) -> None:
     assert read_tokens(encoded, spans) is None
 
 

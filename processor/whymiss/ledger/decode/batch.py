@@ -18,8 +18,8 @@ from ...errors import BadInput
 from ..events import KvBatch
 from ..hashing import Digester
 from .block_keys import DECODE_ERRORS, array_header, read_anything, read_array
-from .builder import Columns, Witness
-from .removal_runs import Run, split_runs
+from .builder import BatchBuilder, Witness
+from .removal_runs import RemovalRun, split_removal_runs
 from .schema import (
     Found,
     WireBatch,
@@ -37,7 +37,7 @@ from .token_column import (
     NO_TOKENS,
     READ_FROM,
     Covered,
-    Span,
+    TokenField,
     cover_tokens,
     covered_by,
     is_covered,
@@ -81,7 +81,7 @@ def decode_batch(payload: bytes, digester: Digester, *, tokens: bool = True, wit
         except DECODE_ERRORS:
             pass
         else:
-            return _of_usual_shape(batch, Columns(digester, tokens=tokens, witness=witness))
+            return _of_usual_shape(batch, BatchBuilder(digester, tokens=tokens, witness=witness))
     return _one_by_one(payload, digester, tokens=tokens, witness=witness)
 
 
@@ -104,7 +104,7 @@ def _mostly_removals(payload: bytes, size: int) -> bool:
     return count >= _REMOVALS_FROM and size < count * 160 and payload.count(b"BlockStored") * _REMOVALS_FROM < count
 
 
-def _of_usual_shape(batch: WireBatch | WireBatchUnread, columns: Columns) -> KvBatch:
+def _of_usual_shape(batch: WireBatch | WireBatchUnread, columns: BatchBuilder) -> KvBatch:
     events, at = batch.events, 0
     while at < len(events):
         taken = columns.add_singles(at, events, at)
@@ -124,13 +124,13 @@ def _of_covered(
     column = read_tokens(payload, covered.spans) if tokens else None
     if tokens and column is None:
         return None
-    columns = Columns(digester, tokens=tokens, read=column, witness=witness)
+    columns = BatchBuilder(digester, tokens=tokens, read=column, witness=witness)
     spans, row = iter(covered.spans), 0
     try:
         batch, parts = _parts_of(payload, covered)
         for part in parts:
-            if isinstance(part, Run):
-                columns.add_run(part)
+            if isinstance(part, RemovalRun):
+                columns.add_removal_run(part)
                 continue
             index, events = part
             at = 0
@@ -145,7 +145,7 @@ def _of_covered(
     return None if left is not None else columns.batch(len(batch.events), _unix_nanos(batch.ts), _rank(batch.rank))
 
 
-def _add_covered(columns: Columns, index: int, event: WireEvent, spans: Iterator[Span], row: int) -> int:
+def _add_covered(columns: BatchBuilder, index: int, event: WireEvent, spans: Iterator[TokenField], row: int) -> int:
     """Take one event; returns how many token ids it covers."""
     if type(event) is WireStoredUnread:
         field = bytes(event.token_ids)
@@ -162,7 +162,7 @@ def _add_covered(columns: Columns, index: int, event: WireEvent, spans: Iterator
 
 def _parts_of(
     payload: bytes, covered: Covered
-) -> tuple[WireBatchUnread | WireBatchCut, Iterable[tuple[int, Sequence[WireEvent]] | Run]]:
+) -> tuple[WireBatchUnread | WireBatchCut, Iterable[tuple[int, Sequence[WireEvent]] | RemovalRun]]:
     if not _mostly_removals(payload, covered.uncovered_bytes):
         batch = _batch_unread.decode(covered.payload)
         return batch, [(0, batch.events)]
@@ -170,9 +170,9 @@ def _parts_of(
     return cut, _parts_of_cut(cut.events)
 
 
-def _parts_of_cut(events: Sequence[Raw]) -> Iterator[tuple[int, Sequence[WireEvent]] | Run]:
-    for part in split_runs(events, _event_unread.decode):
-        yield part if isinstance(part, Run) else (part.index, list(map(_event_unread.decode, part.events)))
+def _parts_of_cut(events: Sequence[Raw]) -> Iterator[tuple[int, Sequence[WireEvent]] | RemovalRun]:
+    for part in split_removal_runs(events, _event_unread.decode):
+        yield part if isinstance(part, RemovalRun) else (part.index, list(map(_event_unread.decode, part.events)))
 
 
 def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Witness | None) -> KvBatch:
@@ -184,11 +184,11 @@ def _one_by_one(payload: bytes, digester: Digester, *, tokens: bool, witness: Wi
         return event
 
     outer, events = _cut(payload)
-    columns = Columns(digester, tokens=tokens, lost=outer.lost, witness=witness)
-    for part in split_runs(events, read):
-        if isinstance(part, Run):
+    columns = BatchBuilder(digester, tokens=tokens, lost=outer.lost, witness=witness)
+    for part in split_removal_runs(events, read):
+        if isinstance(part, RemovalRun):
             try:
-                columns.add_run(part)
+                columns.add_removal_run(part)
             except BadInput:
                 columns.bad_events += part.count
             continue

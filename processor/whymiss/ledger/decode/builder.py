@@ -14,10 +14,10 @@ from ..events import Cleared, Event, ExtraKey, Keys, KvBatch
 from ..hashing import BLOCK_TOKENS_MAX, Digester, append_tokens
 from .block_keys import GROUPS, append_keys, array_header, key_of
 from .coalescing import SinglesSlot, gather
-from .event_rows import RemovedSlot, StoredSlot, removed_of, same_place, stored_of
+from .event_rows import RemovedSlot, StoredSlot, removed_of, same_medium, stored_of
 from .extra_keys import ExtrasReader, has_none
-from .medium import place_of
-from .removal_runs import Run
+from .medium import medium_of
+from .removal_runs import RemovalRun
 from .schema import NIL, Found, Lost, Shape, WireCleared, WireEvent, WireRemoved, WireStored, WireStoredUnread
 
 _BIG_ENDIAN, _NATIVE = np.dtype(">u8"), np.dtype(np.uint64)
@@ -27,7 +27,7 @@ Witness: TypeAlias = Callable[[Keys, int, Keys], None]
 """Sees the tokens of the blocks of one store, how many a block has, and the digests of the blocks."""
 
 
-class Columns:
+class BatchBuilder:
     """Takes a batch's events in order; ``batch`` ends it. Use one a batch."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Columns:
         elif isinstance(event, Shape):
             self._store(index, event.wire, _counted(event.wire.token_ids), event.token_width, described=event.described)
         elif isinstance(event, WireCleared):
-            self._slots.append(Cleared(index=index, tier=place_of(event.medium).tier))
+            self._slots.append(Cleared(index=index, tier=medium_of(event.medium).tier))
         elif isinstance(event, Lost):
             self._lost = True
             self._lost_inside |= index > 0
@@ -109,7 +109,7 @@ class Columns:
         """Take a store whose token ids are few, and were read from its bytes. Raises ``BadInput`` as ``add`` does."""
         self._store(index, event, (len(tokens), tokens), 1, described=event.lora_name is not UNSET)
 
-    def add_run(self, run: Run) -> None:
+    def add_removal_run(self, run: RemovalRun) -> None:
         """Take a run of removals. Raises ``BadInput``, and is as before, where they cannot be read."""
         self._remove(run.index, run.first)
         others = run.count - 1
@@ -188,7 +188,7 @@ class Columns:
             return
         at = self._at
         last = self._slots[-1] if self._slots else None
-        if isinstance(last, RemovedSlot) and same_place(last.wire, wire):  # guard: columns-place
+        if isinstance(last, RemovedSlot) and same_medium(last.wire, wire):  # guard: columns-place
             last.end = first + count
         else:
             self._slots.append(RemovedSlot(wire, first, first + count, len(at)))

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..events import ExtraKey, Keys, Removed, Stored
-from .medium import place_of
+from .medium import medium_of
 from .schema import NIL, NOTHING, WireRemoved, WireStored, WireStoredUnread
 
 
@@ -36,7 +36,7 @@ class RemovedSlot(msgspec.Struct, gc=False):
     at_first: int
 
 
-def same_place(one: WireRemoved, other: WireRemoved) -> bool:
+def same_medium(one: WireRemoved, other: WireRemoved) -> bool:
     """Whether a removal is of the place of another one."""
     return (
         one.medium == other.medium
@@ -53,7 +53,7 @@ def stored_of(slot: StoredSlot, keys: Keys, digests: dict[int, Keys]) -> Stored:
     own = None
     if slot.token_row:
         own = digests[slot.token_row][slot.own_first : slot.own_first + end - first]
-    tier, medium, remote = place_of(wire.medium, wire.locality)
+    tier, medium, remote = medium_of(wire.medium, wire.locality)
     size = wire.block_size or 0
     return Stored(
         slot.index,
@@ -80,6 +80,6 @@ def stored_of(slot: StoredSlot, keys: Keys, digests: dict[int, Keys]) -> Stored:
 def removed_of(slot: RemovedSlot, keys: Keys, at: npt.NDArray[np.int64]) -> Removed:
     """A run of removals, with its part of a batch's keys and of their events' numbers."""
     wire, first, end = slot.wire, slot.first, slot.end
-    tier, medium, remote = place_of(wire.medium, wire.locality)
+    tier, medium, remote = medium_of(wire.medium, wire.locality)
     at = at[slot.at_first : slot.at_first + end - first]
     return Removed(keys[first:end], at, tier, medium, wire.group_idx, remote, wire.ownership)

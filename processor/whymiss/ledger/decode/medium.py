@@ -31,7 +31,7 @@ _TIERS = {
 _ACCELERATORS = frozenset({"cuda", "hip", "hpu", "mps", "musa", "npu", "tpu", "xla", "xpu"})
 
 
-class Place(NamedTuple):
+class Medium(NamedTuple):
     """Where an event happened."""
 
     tier: Tier
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def place_of(medium: str | None, locality: str | None = None) -> Place:
+def medium_of(medium: str | None, locality: str | None = None) -> Medium:
     """The tier of a medium. ``locality=REMOTE`` overrides what its name says.
 
     A name that is not known is ``Tier.OTHER`` under its own name, never device.
@@ -51,4 +51,4 @@ def place_of(medium: str | None, locality: str | None = None) -> Place:
     if tier is None:
         tier = Tier.DEVICE if name.partition(":")[0] in _ACCELERATORS else Tier.OTHER
     remote = locality is not None and locality.upper() == "REMOTE"
-    return Place(Tier.REMOTE if remote else tier, name, remote)
+    return Medium(Tier.REMOTE if remote else tier, name, remote)

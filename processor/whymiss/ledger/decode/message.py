@@ -10,7 +10,7 @@ import msgspec
 
 from ...errors import BadInput
 from ...model import Tier
-from .medium import place_of
+from .medium import medium_of
 
 _END_SEQ = b"\xff" * 8
 _RANK = re.compile(r"(?P<name>.+)-rank-(?P<rank>[0-9]{1,6})", re.DOTALL)
@@ -61,7 +61,7 @@ class TopicName(msgspec.Struct, frozen=True):
 
 def owns_tier(worker: str) -> bool:
     """Whether what stands in a worker's place is a storage medium, as llm-d's file-system backend has it."""
-    return bool(worker) and place_of(worker).tier in {Tier.DISK, Tier.REMOTE}
+    return bool(worker) and medium_of(worker).tier in {Tier.DISK, Tier.REMOTE}
 
 
 def worker_of_topic(topic: bytes) -> TopicName:
@@ -73,7 +73,7 @@ def worker_of_topic(topic: bytes) -> TopicName:
     parts = text.split("@")
     worker, model = (parts[1], parts[2] or None) if len(parts) == 3 else (text, None)
     if owns_tier(worker):
-        return TopicName(worker, model, None, place_of(worker).tier)
+        return TopicName(worker, model, None, medium_of(worker).tier)
     suffixed = _RANK.fullmatch(worker)
     if suffixed is None:
         return TopicName(worker, model)

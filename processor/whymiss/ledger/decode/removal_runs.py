@@ -24,7 +24,7 @@ _INTEGERS = (b"\x91\xcf", b"\x91\xd3")
 _DIGEST = b"\x91\xc4\x20"
 
 
-class Run(msgspec.Struct, gc=False):
+class RemovalRun(msgspec.Struct, gc=False):
     """Neighbouring removals that differ in their one key only; ``first`` is the first of them."""
 
     index: int
@@ -34,14 +34,14 @@ class Run(msgspec.Struct, gc=False):
     count: int
 
 
-class Stretch(msgspec.Struct, gc=False):
+class OtherEvents(msgspec.Struct, gc=False):
     """Neighbouring events that are not such a run."""
 
     index: int
     events: Sequence[Raw]
 
 
-def split_runs(events: Sequence[Raw], read: Callable[[Raw], object]) -> Iterator[Run | Stretch]:
+def split_removal_runs(events: Sequence[Raw], read: Callable[[Raw], object]) -> Iterator[RemovalRun | OtherEvents]:
     """Cut encoded events into runs and what is between them, in order.
 
     ``read`` decodes one event to a ``WireRemoved`` or to anything else; it may raise ``BadInput``.
@@ -50,23 +50,23 @@ def split_runs(events: Sequence[Raw], read: Callable[[Raw], object]) -> Iterator
     for _, group in groupby(events, len):
         same_length = list(group)
         if len(same_length) < _SHORTEST or b"BlockRemoved" not in bytes(same_length[0]):
-            yield Stretch(index, same_length)
+            yield OtherEvents(index, same_length)
         else:
             yield from _split_table(index, same_length, read)
         index += len(same_length)
 
 
-def _split_table(index: int, events: list[Raw], read: Callable[[Raw], object]) -> Iterator[Run | Stretch]:
+def _split_table(index: int, events: list[Raw], read: Callable[[Raw], object]) -> Iterator[RemovalRun | OtherEvents]:
     place, first = _read_removal(events[0], read)
     if place is None:
-        yield Stretch(index, events)
+        yield OtherEvents(index, events)
         return
     joined = b"".join(events)
     table = np.frombuffer(joined, np.uint8).reshape(len(events), -1)
     alike = table == table[0]
     alike[:, place.start : place.stop] = True
     if first is not None and alike.all():
-        yield Run(index, first, table[:, place.stop - 8 : place.stop].tobytes(), len(events))
+        yield RemovalRun(index, first, table[:, place.stop - 8 : place.stop].tobytes(), len(events))
         return
     width = table.shape[1]
     differs = _differs(joined, width, 0, place.start) | _differs(joined, width, place.stop, width)
@@ -77,9 +77,9 @@ def _split_table(index: int, events: list[Raw], read: Callable[[Raw], object]) -
         # Rows of one length may still keep their keys elsewhere.
         if first is not None and place_here == place:
             keys = table[begin:end, place.stop - 8 : place.stop].tobytes()
-            yield Run(index + begin, first, keys, len(stretch))
+            yield RemovalRun(index + begin, first, keys, len(stretch))
         else:
-            yield Stretch(index + begin, stretch)
+            yield OtherEvents(index + begin, stretch)
 
 
 def _differs(joined: bytes, width: int, begin: int, end: int) -> npt.NDArray[np.bool_]:

@@ -59,7 +59,7 @@ _ROUNDS_MAX = 16
 """Rounds in which false markers are told from true ones; where bytes are random, it takes four or five."""
 
 
-class Span(msgspec.Struct, frozen=True, gc=False):
+class TokenField(msgspec.Struct, frozen=True, gc=False):
     """Where an event's token ids stand in a payload: ``numbers`` of them in ``[begin, end)``, their header from ``at`` on."""
 
     numbers: int
@@ -72,7 +72,7 @@ class Covered(msgspec.Struct, frozen=True):
     """A batch whose token ids are covered."""
 
     payload: bytearray
-    spans: list[Span]
+    spans: list[TokenField]
     """Of each event that has any, in order."""
 
     @property
@@ -83,7 +83,7 @@ class Covered(msgspec.Struct, frozen=True):
 
 def cover_tokens(payload: bytes, events: int) -> Covered | None:
     """Cover the token ids of all of so many events; ``None`` where they are not found, or not worth while."""
-    spans: list[Span] = []
+    spans: list[TokenField] = []
     covered = bytearray(payload)
     end = apart = 0
     while True:
@@ -106,7 +106,7 @@ def cover_tokens(payload: bytes, events: int) -> Covered | None:
         if end < at or end - begin > count * _WIDEST:
             return None
         if count >= COVERED_TOKENS:
-            spans.append(Span(count, at, begin, end))
+            spans.append(TokenField(count, at, begin, end))
             covered[at : at + _COVER_BYTES] = _COVER + (end - at - _COVER_BYTES).to_bytes(4, "big")
 
 
@@ -115,14 +115,14 @@ def is_covered(field: bytes) -> bool:
     return field[:1] == _COVER
 
 
-def covered_by(field: bytes, span: Span | None) -> int:
+def covered_by(field: bytes, span: TokenField | None) -> int:
     """How many token ids a cover covers, if it is that of a span; raises ``BadInput`` where it is not."""
     if span is None or len(field) != span.end - span.at:  # guard: tokens-elsewhere
         raise BadInput("token ids are not where they seemed to be")
     return span.numbers
 
 
-def read_tokens(payload: bytes, spans: Sequence[Span]) -> Keys | None:
+def read_tokens(payload: bytes, spans: Sequence[TokenField]) -> Keys | None:
     """The token ids of all events, one after the other.
 
     ``None`` where one of them is anything else than a number that msgpack keeps in 32 bits, without a sign, or where
@@ -137,7 +137,7 @@ def read_tokens(payload: bytes, spans: Sequence[Span]) -> Keys | None:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _groups(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+def _groups(spans: Sequence[TokenField]) -> Iterator[Sequence[TokenField]]:
     """Neighbours that are read in one go."""
     begin = size = 0
     for index, span in enumerate(spans):
@@ -148,7 +148,7 @@ def _groups(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
     yield spans[begin:]
 
 
-def _read_group(payload: bytes, spans: Sequence[Span]) -> Keys | None:
+def _read_group(payload: bytes, spans: Sequence[TokenField]) -> Keys | None:
     encoded = b"".join([_ROOM, *[payload[span.begin : span.end] for span in spans]])
     size = len(encoded) - len(_ROOM)
     starts = None if size > EVENT_BYTES_MAX else _starts(np.frombuffer(encoded, np.uint8, size, len(_ROOM)))
@@ -164,7 +164,7 @@ def _read_group(payload: bytes, spans: Sequence[Span]) -> Keys | None:
     return words.astype(np.uint64)
 
 
-def _begin_together(starts: int, spans: Sequence[Span]) -> bool:
+def _begin_together(starts: int, spans: Sequence[TokenField]) -> bool:
     """Whether each event has as many numbers as it says."""
     for span in spans:
         size = span.end - span.begin
