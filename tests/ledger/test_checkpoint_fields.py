@@ -14,7 +14,7 @@ from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import BYTE_ORDER, VERSION, dump, load
 from whymiss.ledger.compaction.merge import level_of
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.ledger import Arrival, Delivery, Health, Ledger
+from whymiss.ledger.ledger import Arrival, Delivery, Ledger, StreamHealth
 from whymiss.model import SECOND, StreamId
 
 
@@ -116,8 +116,8 @@ def test_where_the_present_life_begins() -> None:
     for seq, life in enumerate((1, 1, 2)):
         ledger.accept(STREAM, seq, in_life(life, 1 + seq, A + seq))
     for one in (ledger, resumed(ledger)):
-        timeline = record_of(one).history.timeline
-        assert [timeline.time_of(seq) for seq in range(3)] == [None, None, 3 * SECOND]
+        time_index = record_of(one).history.time_index
+        assert [time_index.time_of(seq) for seq in range(3)] == [None, None, 3 * SECOND]
 
 
 def test_what_kind_this_life_s_groups_are() -> None:
@@ -128,8 +128,8 @@ def test_what_kind_this_life_s_groups_are() -> None:
     assert [(spec.kind, spec.block_size) for spec in ledger.groups(STREAM)] == [("", 32)]
 
 
-@pytest.mark.parametrize(("silent", "health"), [(59.0, Health.WHOLE), (60.0, Health.SILENT)])
-def test_how_long_a_publisher_has_been_silent(silent: float, health: Health) -> None:
+@pytest.mark.parametrize(("silent", "health"), [(59.0, StreamHealth.WHOLE), (60.0, StreamHealth.SILENT)])
+def test_how_long_a_publisher_has_been_silent(silent: float, health: StreamHealth) -> None:
     content = b"".join(dump(known(), now=silent, unix_nanos=0))
     assert anew(content).health(0.0) == {STREAM: health}
 
@@ -138,4 +138,4 @@ def test_how_long_a_publisher_has_been_silent(silent: float, health: Health) -> 
 def test_the_time_that_it_was_away_counts_and_a_clock_that_was_set_back_does_not(away: int, silent: float) -> None:
     ledger = Ledger()
     load(b"".join(dump(known(), now=0.0, unix_nanos=1000 * SECOND)), ledger, now=0.0, unix_nanos=(1000 + away) * SECOND)
-    assert [ledger.health(silent + more)[STREAM] for more in (0.0, 1.0)] == [Health.WHOLE, Health.SILENT]
+    assert [ledger.health(silent + more)[STREAM] for more in (0.0, 1.0)] == [StreamHealth.WHOLE, StreamHealth.SILENT]

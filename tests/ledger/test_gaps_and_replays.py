@@ -6,7 +6,7 @@ import pytest
 
 from tests.ledger.test_sequencer import ASKING, REPLAYED, STREAM, A, B, record_of, state, store
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.ledger import Accepted, Arrival, Delivery, Health, Ledger
+from whymiss.ledger.ledger import Arrival, Delivery, Ledger, SequencedBatch, StreamHealth
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency
 
 C, D = A + 1, B + 1
@@ -67,7 +67,7 @@ def test_a_record_whose_beginning_nobody_replays_is_not_from_birth() -> None:
     ledger = told((3, store(4, A)))
     assert ledger.settle() == 1
     assert not ledger.coverage(STREAM, 4 * SECOND, 5 * SECOND).from_birth
-    assert ledger.health(0.0) == {STREAM: Health.BROKEN}
+    assert ledger.health(0.0) == {STREAM: StreamHealth.BROKEN}
 
 
 def test_a_record_whose_beginning_is_replayed_is_from_birth() -> None:
@@ -96,14 +96,14 @@ def test_a_new_life_that_is_heard_live_ends_the_one_that_waits() -> None:
 def test_a_new_life_whose_beginning_was_missed_has_a_hole() -> None:
     ledger = told((0, store(1, A)), (1, store(2, B)), (2, store(3, C)), delivery=Delivery())
     heard = ledger.accept(STREAM, 1, store(9, D))
-    assert heard == Accepted(arrival=Arrival.RESTARTED, missing_first=0, missing_last=0, operations=1)
+    assert heard == SequencedBatch(arrival=Arrival.RESTARTED, missing_first=0, missing_last=0, operations=1)
     assert states(ledger, A, D) == [Residency.UNKNOWN, Residency.RESIDENT]
     assert len(ledger.coverage(STREAM, 4 * SECOND, 9 * SECOND).holes) == 1
 
 
 def test_a_new_life_whose_beginning_was_missed_waits_for_it() -> None:
     ledger = told((0, store(1, A)), (1, store(2, B)), (2, store(3, C)), (1, store(9, D)))
-    assert ledger.health(0.0) == {STREAM: Health.WAITING}
+    assert ledger.health(0.0) == {STREAM: StreamHealth.WAITING}
     first = ledger.accept(STREAM, 0, store(8, A), REPLAYED)
     assert (first.filled, states(ledger, A, D)) == (True, [Residency.RESIDENT] * 2)
     assert ledger.coverage(STREAM, *ALL).holes == ()
@@ -121,7 +121,7 @@ def test_what_waits_follows_the_new_life_that_is_replayed() -> None:
 
 def test_what_waits_follows_at_once_where_the_new_life_s_first_batch_is_all_that_was_missing() -> None:
     ledger = told((0, store(1, A)), (1, store(2, B)), (2, store(3, C)), (1, store(21, D)))
-    assert ledger.health(0.0) == {STREAM: Health.WAITING}
+    assert ledger.health(0.0) == {STREAM: StreamHealth.WAITING}
     ledger.accept(STREAM, 0, store(20, B), REPLAYED)
     assert (states(ledger, B, D), ledger.next_deadline) == ([Residency.RESIDENT] * 2, None)
 
@@ -133,5 +133,5 @@ def test_a_publisher_that_is_asked_no_more_keeps_nobody_waiting(last: int, known
     assert (heard.arrival, heard.operations, ledger.next_deadline) == (Arrival.GAP, 3, None)
     # Whatever is behind the last hole is known, and nothing before it.
     assert states(ledger, A, C, D) == [Residency.UNKNOWN, Residency.RESIDENT, known]
-    times = list(record_of(ledger).history.timeline.nanos)
+    times = list(record_of(ledger).history.time_index.nanos)
     assert times == sorted(SECOND * (1 + seq) for seq in (0, 4, 6, last))

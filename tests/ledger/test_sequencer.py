@@ -13,7 +13,7 @@ from tests.ledger.naive import NaiveRecord
 from tests.ledger.publisher import batches, keys_of
 from whymiss.ledger.checkpoint import dump, load
 from whymiss.ledger.events import Cleared, KvBatch, Removed, Stored
-from whymiss.ledger.ledger import Accepted, Arrival, Delivery, Health, Ledger
+from whymiss.ledger.ledger import Arrival, Delivery, Ledger, SequencedBatch, StreamHealth
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import SECOND, Hole, Reason, Removal, Residency, StreamId, Tier
 
@@ -142,7 +142,7 @@ def test_a_replayed_gap_leaves_the_record_of_someone_who_missed_nothing(data: st
         if not first <= seq <= last:
             accepted = ledger.accept(STREAM, seq, batch, ASKING)
             if seq == last + 1:
-                assert accepted == Accepted(arrival=Arrival.GAP, missing_first=first, missing_last=last)
+                assert accepted == SequencedBatch(arrival=Arrival.GAP, missing_first=first, missing_last=last)
     outcomes = [ledger.accept(STREAM, seq, script[seq], REPLAYED) for seq in range(first - 1, len(script))]
     assert outcomes[0].arrival is Arrival.DUPLICATE
     assert [one.filled for one in outcomes].index(True) == last - first + 1
@@ -156,7 +156,7 @@ def test_a_gap_that_is_never_filled_is_a_hole_once_the_wait_is_over() -> None:
     ledger.accept(STREAM, 0, store(1, A), ASKING)
     ledger.accept(STREAM, 2, store(3, B), msgspec.structs.replace(ASKING, now=10.0))
     assert ledger.next_deadline == 12.0
-    assert ledger.health(10.0) == {STREAM: Health.WAITING}
+    assert ledger.health(10.0) == {STREAM: StreamHealth.WAITING}
     assert state(ledger, B) is Residency.NEVER_SEEN
     assert ledger.expire(11.9) == 0
     assert ledger.expire(12.0) == 1
@@ -165,7 +165,7 @@ def test_a_gap_that_is_never_filled_is_a_hole_once_the_wait_is_over() -> None:
     (hole,) = ledger.coverage(STREAM, 0, 4 * SECOND).holes
     assert hole == Hole(after_unix_nanos=1 * SECOND, until_unix_nanos=3 * SECOND, reason=Reason.EVENTS_DROPPED)
     assert ledger.coverage(STREAM, 3 * SECOND, 4 * SECOND).holes == ()
-    assert ledger.health(12.0) == {STREAM: Health.BROKEN}
+    assert ledger.health(12.0) == {STREAM: StreamHealth.BROKEN}
 
 
 def test_a_new_life_cannot_fill_the_gap_of_the_former_one() -> None:
@@ -290,7 +290,7 @@ def test_a_silent_publisher_is_called_so_and_the_others_go_on() -> None:
     other = StreamId("other", 0)
     ledger.accept(STREAM, 0, store(1, A), Delivery(now=0.0))
     ledger.accept(other, 0, store(1, A), Delivery(now=59.0))
-    assert ledger.health(60.0) == {STREAM: Health.SILENT, other: Health.WHOLE}
+    assert ledger.health(60.0) == {STREAM: StreamHealth.SILENT, other: StreamHealth.WHOLE}
 
 
 def test_one_publisher_s_restart_leaves_the_others_records_alone() -> None:

@@ -42,13 +42,13 @@ def test_the_numbers_of_a_former_life_have_no_time_in_this_one(first: int) -> No
     one = record()
     for seq in range(3):
         one.apply(said(10 + seq, stored([seq])), seq)
-    timeline = one.history.timeline
-    assert [timeline.time_of(seq) for seq in range(3)] == [10, 11, 12]
+    time_index = one.history.time_index
+    assert [time_index.time_of(seq) for seq in range(3)] == [10, 11, 12]
     one.restart(20)
     one.apply(said(20, stored([9])), first)
     former = {0, 1, 2} - {first}
-    assert [timeline.time_of(seq) for seq in sorted(former)] == [None] * len(former)
-    assert timeline.time_of(first) == 20
+    assert [time_index.time_of(seq) for seq in sorted(former)] == [None] * len(former)
+    assert time_index.time_of(first) == 20
 
 
 def test_of_many_holes_none_is_forgotten() -> None:

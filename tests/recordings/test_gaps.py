@@ -13,7 +13,7 @@ from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.decode.message import EndOfReplay, parse_frames
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.hashing import Digester
-from whymiss.ledger.ledger import Accepted, Delivery, Ledger
+from whymiss.ledger.ledger import Delivery, Ledger, SequencedBatch
 from whymiss.ledger.residency.copies import count_copies
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import StreamId
@@ -35,7 +35,7 @@ def frames_of(messages: list[KvMessage]) -> list[tuple[int, KvBatch]]:
     return found
 
 
-def heard(frames: list[tuple[int, KvBatch]], ledger: Ledger, delivery: Delivery) -> list[Accepted]:
+def heard(frames: list[tuple[int, KvBatch]], ledger: Ledger, delivery: Delivery) -> list[SequencedBatch]:
     return [ledger.accept(STREAM, seq, batch, delivery) for seq, batch in frames]
 
 

@@ -8,7 +8,7 @@ from ..model import GroupSpec, Tier
 from .events import Stored
 
 
-class Groups:
+class CacheGroups:
     """What is known of a stream's groups, and the tiers that it names."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from .residency.resets import Reset
 from .segment.chain_table import PIECE, ChainTable
 from .segment.operations import Run
 from .segment.segment import Segment
-from .sequencer import Numbering
+from .sequencer import Sequencer
 from .stream import StreamRecord
 
 VERSION = 2
@@ -147,7 +147,7 @@ def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos:
     if opening.key != _key_of(ledger.digester):  # guard: checkpoint-key
         raise BadInput("a checkpoint whose digests were made under another key", offset=len(_MAGIC))
     down = max(0.0, (unix_nanos - opening.unix_nanos) / 1e9)  # guard: checkpoint-away, checkpoint-clock
-    found: list[tuple[StreamId, Numbering]] = []
+    found: list[tuple[StreamId, Sequencer]] = []
     while not reader.at_closing():
         about = reader.next(_Stream)
         segments = [_unpacked(reader.next(_Segment), now - down, reader.offset) for _ in range(about.segments)]
@@ -210,10 +210,10 @@ class _Reader:
         return chunk, _HEAD + size
 
 
-def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, list[Segment]]:
+def _noted(stream: StreamId, known: Sequencer, now: float) -> tuple[_Stream, list[Segment]]:
     record = known.record
     record.settle()
-    history, groups = record.history, record.groups_known
+    history, groups = record.history, record.cache_groups
     segments = list(history.parts())
     about = _Stream(
         worker=stream.worker,
@@ -232,17 +232,17 @@ def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, lis
         tiers=sorted(groups.tiers),
         block_size=groups.block_size,
         kinds=list(record.memtable.chain_tails.kinds),
-        nanos=history.timeline.nanos.tobytes(),
-        ends=history.timeline.ends.tobytes(),
-        lives=list(history.timeline.lives),
-        life=history.timeline.life,
+        nanos=history.time_index.nanos.tobytes(),
+        ends=history.time_index.ends.tobytes(),
+        lives=list(history.time_index.lives),
+        life=history.time_index.life,
         edge_unix_nanos=history.edge_unix_nanos,
         segments=len(segments),
     )
     return about, segments
 
 
-def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: float) -> Numbering:
+def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: float) -> Sequencer:
     record = StreamRecord(
         StreamId(about.worker, about.rank),
         ledger.digester,
@@ -252,7 +252,7 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     record.from_birth = about.from_birth  # guard: checkpoint-birth
     record.model = about.model  # guard: checkpoint-model
     record.holes = about.holes  # guard: checkpoint-holes
-    groups, history = record.groups_known, record.history
+    groups, history = record.cache_groups, record.history
     groups.specs = {spec.group: spec for spec in about.specs}
     groups.known = set(about.known)  # guard: checkpoint-known
     groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
@@ -260,15 +260,15 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     record.memtable.chain_tails.kinds[:] = about.kinds
     for reset in about.resets:  # guard: checkpoint-barriers
         history.resets.add(reset)
-    timeline = history.timeline
-    timeline.nanos, timeline.ends = array("q", about.nanos), array("q", about.ends)
-    timeline.lives, timeline.life = about.lives, about.life  # guard: checkpoint-life
+    time_index = history.time_index
+    time_index.nanos, time_index.ends = array("q", about.nanos), array("q", about.ends)
+    time_index.lives, time_index.life = about.lives, about.life  # guard: checkpoint-life
     history.edge_unix_nanos = about.edge_unix_nanos  # guard: checkpoint-edge
     history.base = segments[0]
     for segment in segments[1:]:
         history.append(segment)
     record.begin_at(about.end)
-    known = Numbering(record, about.last + 1)
+    known = Sequencer(record, about.last + 1)
     known.incarnation = about.incarnation  # guard: checkpoint-incarnation
     known.heard = then - about.silent_seconds  # guard: checkpoint-silence
     return known

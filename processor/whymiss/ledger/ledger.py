@@ -14,10 +14,10 @@ from .events import KvBatch
 from .hashing import Digester
 from .residency.facts import LazyChainFacts
 from .retention import Retention
-from .sequencer import Accepted, Arrival, Delivery, Numbering
+from .sequencer import Arrival, Delivery, SequencedBatch, Sequencer
 from .stream import StreamRecord
 
-__all__ = ["Accepted", "Arrival", "Delivery", "Health", "Ledger"]
+__all__ = ["Arrival", "Delivery", "Ledger", "SequencedBatch", "StreamHealth"]
 
 LIVE = Delivery()
 
@@ -25,7 +25,7 @@ LIVE = Delivery()
 _SPREADING = b"whymiss: prefix digests of a ledger without a digester"
 
 
-class Health(StrEnum):
+class StreamHealth(StrEnum):
     """How far a stream can be relied on."""
 
     WHOLE = "whole"
@@ -60,7 +60,7 @@ class Ledger:
     ) -> None:
         self.digester = digester or Digester(_SPREADING)
         self.window_seconds = window_seconds
-        self._streams: dict[StreamId, Numbering] = {}
+        self._streams: dict[StreamId, Sequencer] = {}
         self._records: list[StreamRecord] = []
         self._sorted: list[StreamId] = []
         self._owners: list[StreamId] = []
@@ -70,7 +70,7 @@ class Ledger:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery = LIVE) -> Accepted:
+    def accept(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery = LIVE) -> SequencedBatch:
         """Take one batch of a publisher."""
         received = delivery.received_unix_nanos
         # guard: fleet-offset-replayed
@@ -91,19 +91,19 @@ class Ledger:
             self._retention.catch_up(known.record)
         return accepted
 
-    def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Numbering, bool]:
+    def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Sequencer, bool]:
         joins = seq > 0 and not delivery.can_replay  # guard: fleet-joins-late
         record = StreamRecord(stream, self.digester, from_birth=not joins, begins_unix_nanos=batch.unix_nanos)
         record.model = delivery.model
         self._records.append(record)
-        known = self._streams[stream] = Numbering(record, seq if joins else 0)
+        known = self._streams[stream] = Sequencer(record, seq if joins else 0)
         return known, joins
 
-    def numbered(self) -> Sequence[tuple[StreamId, Numbering]]:
+    def numbered(self) -> Sequence[tuple[StreamId, Sequencer]]:
         """All streams and their places in their numbering, for a checkpoint."""
         return list(self._streams.items())
 
-    def resume(self, stream: StreamId, known: Numbering) -> None:
+    def resume(self, stream: StreamId, known: Sequencer) -> None:
         """Go on with a stream of a checkpoint."""
         self._streams[stream] = known
         self._records.append(known.record)
@@ -148,20 +148,20 @@ class Ledger:
         """Bytes of history held."""
         return sum(record.history.nbytes for record in self._records)
 
-    def health(self, now: float) -> Mapping[StreamId, Health]:
+    def health(self, now: float) -> Mapping[StreamId, StreamHealth]:
         """How far each stream can be relied on at a time on the clock of ``accept``."""
         return {stream: self._health(known, now) for stream, known in self._streams.items()}
 
-    def _health(self, known: Numbering, now: float) -> Health:
+    def _health(self, known: Sequencer, now: float) -> StreamHealth:
         if known.waiting:
-            return Health.WAITING
+            return StreamHealth.WAITING
         if now - known.heard >= self._silence_seconds:
-            return Health.SILENT
+            return StreamHealth.SILENT
         end = known.record.confirmed_unix_nanos
         begin = end - round(self.window_seconds * SECOND)
         coverage = known.record.coverage(begin, end + 1)
         whole = not coverage.holes and (coverage.from_birth or coverage.begins_unix_nanos <= begin)
-        return Health.WHOLE if whole else Health.BROKEN
+        return StreamHealth.WHOLE if whole else StreamHealth.BROKEN
 
     # --- reading (model.LedgerView) --------------------------------------------------------------
 

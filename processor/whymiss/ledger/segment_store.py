@@ -27,7 +27,7 @@ from .segment.chain_table import ChainTable, empty_chain_table
 from .segment.operations import CountedOperations, Operation, grouped
 from .segment.pruning import Pruning
 from .segment.segment import Place, Segment
-from .time_index import Timeline
+from .time_index import TimeIndex
 
 _UNKNOWN, _NEVER_SEEN = Fact(state=Residency.UNKNOWN), Fact(state=Residency.NEVER_SEEN)
 
@@ -45,14 +45,14 @@ class CompactionWork(msgspec.Struct, frozen=True, eq=False):
     """Whether it moves the beginning of the window."""
 
 
-class History:
+class SegmentStore:
     """The segments of one stream. Positions and ordinals are the stream's."""
 
     def __init__(self) -> None:
         self.base = Segment((0, 0), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
         self.segments: list[Segment] = []
         self.resets = Resets()
-        self.timeline = Timeline()
+        self.time_index = TimeIndex()
         self.edge_unix_nanos: int | None = None
         """Where the window begins, once something left it."""
         self.fresh: list[Segment] = []
@@ -78,7 +78,7 @@ class History:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return self._held + self.base.nbytes + self.timeline.nbytes
+        return self._held + self.base.nbytes + self.time_index.nbytes
 
     def append(self, segment: Segment) -> None:
         """Add what happened since the newest segment."""
@@ -204,16 +204,16 @@ class History:
         base = base or self.base
         old = ordinals < base.end
         if not old.any():
-            return self.timeline.nanos_of(ordinals)
+            return self.time_index.nanos_of(ordinals)
         nanos = np.empty(ordinals.size, np.int64)
         nanos[old] = base.nanos_of(ordinals[old])
-        nanos[~old] = self.timeline.nanos_of(ordinals[~old])
+        nanos[~old] = self.time_index.nanos_of(ordinals[~old])
         return nanos
 
     def nanos_at(self, ordinal: int) -> int:
         """The same of one event."""
         if ordinal >= self.edge:
-            return self.timeline.nanos_at(ordinal)
+            return self.time_index.nanos_at(ordinal)
         return int(self.base.nanos_of(np.array(ordinal)))
 
     # --- keeping ------------------------------------------------------------------------------
@@ -225,9 +225,9 @@ class History:
         self.fresh.clear()
         self._changed()
         self._held = 0
-        if len(self.timeline):
-            self.edge_unix_nanos = self.timeline.nanos[-1]  # guard: forget-edge
-        self.timeline.forget(position)
+        if len(self.time_index):
+            self.edge_unix_nanos = self.time_index.nanos[-1]  # guard: forget-edge
+        self.time_index.forget(position)
         self.resets.forget(position)
 
     def drop_oldest(self) -> Segment:
@@ -240,9 +240,9 @@ class History:
             segment.busy = False
         self._changed()
         self._held -= dropped.nbytes
-        self.edge_unix_nanos = self.timeline.nanos_at(edge - 1)
+        self.edge_unix_nanos = self.time_index.nanos_at(edge - 1)
         self.resets.begin_unknown(edge, self.edge_unix_nanos)
-        self.timeline.forget(edge)
+        self.time_index.forget(edge)
         return dropped
 
     def next_compaction(self, span_seconds: float, rows_max: int | None = None) -> CompactionWork | None:
@@ -293,11 +293,11 @@ class History:
             if base is None:
                 yield ()
         assert base is not None, "folding ends with a base"
-        self.edge_unix_nanos = self.timeline.nanos_at(segment.end - 1)  # guard: fold-edge
+        self.edge_unix_nanos = self.time_index.nanos_at(segment.end - 1)  # guard: fold-edge
         self.base = base
         del self.segments[0]
         self._changed()
         self._held -= segment.nbytes
-        self.timeline.forget(base.end)
+        self.time_index.forget(base.end)
         self.resets.forget(base.end)
         yield (segment,)

@@ -33,7 +33,7 @@ class Arrival(StrEnum):
     RESTARTED = "restarted"
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class SequencedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The arrival of one batch; for a gap the first and last missing sequence numbers, inclusive."""
 
     arrival: Arrival
@@ -59,7 +59,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     received_unix_nanos: int = 0
 
 
-class Numbering:
+class Sequencer:
     """A publisher's place in its numbering, and its record."""
 
     def __init__(self, record: StreamRecord, first: int) -> None:
@@ -76,11 +76,11 @@ class Numbering:
         self.incarnation: int | None = None
         """The publisher's name for its present life, where it states one."""
 
-    def take(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+    def take(self, seq: int, batch: KvBatch, delivery: Delivery) -> SequencedBatch:
         """Take one batch."""
         self.heard = max(self.heard, delivery.now)
         if seq == self.last + 1 and not self.waiting and batch.incarnation is None:
-            return Accepted(arrival=Arrival.APPLIED, operations=self._apply(seq, batch, delivery.now))
+            return SequencedBatch(arrival=Arrival.APPLIED, operations=self._apply(seq, batch, delivery.now))
         known, self.incarnation = self.incarnation, batch.incarnation or self.incarnation
         if known is not None and batch.incarnation not in {None, known}:
             return self._restart(seq, batch, delivery)  # guard: number-incarnation
@@ -93,14 +93,14 @@ class Numbering:
             # guard: number-follow
             operations = self._apply(seq, batch, delivery.now, broken=broken) + self._follow(delivery.now)
             filled = waited and not self.waiting
-            return Accepted(arrival=Arrival.APPLIED, operations=operations, filled=filled)
+            return SequencedBatch(arrival=Arrival.APPLIED, operations=operations, filled=filled)
         return self._gap(seq, batch, delivery)
 
-    def join(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+    def join(self, seq: int, batch: KvBatch, delivery: Delivery) -> SequencedBatch:
         """Take the first batch of a publisher that is followed from here on only."""
         self.incarnation = batch.incarnation
         self.heard = delivery.now
-        return Accepted(arrival=Arrival.LATE_JOIN, operations=self._apply(seq, batch, delivery.now))
+        return SequencedBatch(arrival=Arrival.LATE_JOIN, operations=self._apply(seq, batch, delivery.now))
 
     def settle(self, now: float) -> int:
         """End the wait: what is still missing is a hole. Returns the block operations of what waited."""
@@ -109,45 +109,45 @@ class Numbering:
             seq = min(self.waiting)
             batch = self.waiting.pop(seq)
             broken = seq > self.last + 1  # guard: settle-hole
-            if broken and not len(self.record.history.timeline):
+            if broken and not len(self.record.history.time_index):
                 # Nothing was ever applied: the record simply begins late.
                 self.record.from_birth = False  # guard: settle-born
             operations += self._apply(seq, batch, now, broken=broken)
         self.waiting_since = None
         return operations
 
-    def _gap(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+    def _gap(self, seq: int, batch: KvBatch, delivery: Delivery) -> SequencedBatch:
         missing = (self.last + 1, min([seq, *self.waiting]) - 1)
         first = not self.waiting
         self.waiting[seq] = batch
         if not delivery.can_replay:  # guard: gap-waits
             # A publisher that could be asked before may have left some waiting, of earlier or later numbers.
             operations = self.settle(delivery.now)  # guard: gap-no-replay, gap-asked-no-more
-            return Accepted(
+            return SequencedBatch(
                 arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1], operations=operations
             )
         if first:
             self.waiting_since = delivery.now
             self._anchored = self.last < 0  # guard: gap-anchored, gap-anchor-needed
-            return Accepted(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1])
+            return SequencedBatch(arrival=Arrival.GAP, missing_first=missing[0], missing_last=missing[1])
         if len(self.waiting) > WAITING_MAX:  # guard: gap-flood
             self.settle(delivery.now)
-        return Accepted(arrival=Arrival.APPLIED)
+        return SequencedBatch(arrival=Arrival.APPLIED)
 
-    def _repeated(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+    def _repeated(self, seq: int, batch: KvBatch, delivery: Delivery) -> SequencedBatch:
         if seq in self.waiting:
             if self.waiting[seq].unix_nanos == batch.unix_nanos or delivery.replayed:  # guard: repeat-waiting-time
-                return Accepted(arrival=Arrival.DUPLICATE)
+                return SequencedBatch(arrival=Arrival.DUPLICATE)
             return self._restart(seq, batch, delivery)
-        seen = self.record.history.timeline.time_of(seq)
+        seen = self.record.history.time_index.time_of(seq)
         if seen == batch.unix_nanos:  # guard: repeat-same
             self._anchored = True  # guard: repeat-anchor
-            return Accepted(arrival=Arrival.DUPLICATE)
+            return SequencedBatch(arrival=Arrival.DUPLICATE)
         if batch.unix_nanos <= self.record.confirmed_unix_nanos:  # guard: repeat-old
-            return Accepted(arrival=Arrival.DUPLICATE)
+            return SequencedBatch(arrival=Arrival.DUPLICATE)
         return self._restart(seq, batch, delivery)
 
-    def _restart(self, seq: int, batch: KvBatch, delivery: Delivery) -> Accepted:
+    def _restart(self, seq: int, batch: KvBatch, delivery: Delivery) -> SequencedBatch:
         # What waits behind a gap belongs to the life that the replay comes from; what comes live ends that life.
         waiting = self.waiting if delivery.replayed else {}  # guard: restart-waiting
         if not delivery.replayed:  # guard: restart-settle
@@ -158,13 +158,15 @@ class Numbering:
             operations = self._apply(seq, batch, delivery.now)
             self.waiting = waiting  # guard: restart-after-wait
             operations += self._follow(delivery.now)
-            return Accepted(arrival=Arrival.RESTARTED, operations=operations)
+            return SequencedBatch(arrival=Arrival.RESTARTED, operations=operations)
         self.waiting = waiting
         outcome = self._gap(seq, batch, delivery)
         if self.waiting and self.waiting_since is None:
             self.waiting_since = delivery.now
         self._anchored = True
-        return Accepted(arrival=Arrival.RESTARTED, missing_first=0, missing_last=seq - 1, operations=outcome.operations)
+        return SequencedBatch(
+            arrival=Arrival.RESTARTED, missing_first=0, missing_last=seq - 1, operations=outcome.operations
+        )
 
     def _follow(self, now: float) -> int:
         operations = 0
@@ -176,7 +178,7 @@ class Numbering:
 
     def _note_hole(self, batch: KvBatch) -> None:
         record = self.record
-        after = record.confirmed_unix_nanos if len(record.history.timeline) else 0
+        after = record.confirmed_unix_nanos if len(record.history.time_index) else 0
         record.add_hole(Hole(after_unix_nanos=after, until_unix_nanos=batch.unix_nanos, reason=Reason.EVENTS_DROPPED))
 
     def _apply(self, seq: int, batch: KvBatch, now: float, *, broken: bool = False) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
-from .cache_groups import Groups
+from .cache_groups import CacheGroups
 from .columnar.bloom_filter import Probe, probe_of
 from .events import Cleared, Keys, KvBatch, Removed, Singles
 from .hashing import Digester
@@ -25,7 +25,7 @@ from .query.stores import stores
 from .residency.facts import ColumnFacts, LazyChainFacts
 from .residency.resets import Reset
 from .segment.segment import Place
-from .segment_store import History
+from .segment_store import SegmentStore
 
 PENDING_ROWS = 1 << 13
 """Operations noted before they are laid out."""
@@ -46,9 +46,9 @@ class StreamRecord:
         self.begins_unix_nanos = begins_unix_nanos
         self.holes: list[Hole] = []
         self.model: str | None = None
-        self.history = History()
-        self.groups_known = Groups()
-        self.memtable = SegmentBuilder(self.history, self.groups_known, digester)
+        self.history = SegmentStore()
+        self.cache_groups = CacheGroups()
+        self.memtable = SegmentBuilder(self.history, self.cache_groups, digester)
         self.end = 0
         """The position after everything that was taken."""
         self._pending: list[tuple[int, KvBatch]] = []
@@ -75,13 +75,13 @@ class StreamRecord:
                 continue
             operations += event.keys.size
             if not self._news and not isinstance(event, Removed):
-                self._news = self.groups_known.is_news(event.first if isinstance(event, Singles) else event)
+                self._news = self.cache_groups.is_news(event.first if isinstance(event, Singles) else event)
         if not self._pending:
             self.memtable.times = (now, now)
         self._pending.append((self.end, batch))
         self._pending_rows += operations
         self.end += batch.count
-        self.history.timeline.append(seq, batch.unix_nanos, self.end)
+        self.history.time_index.append(seq, batch.unix_nanos, self.end)
         if self._pending_rows >= PENDING_ROWS or len(self._pending) >= PENDING_BATCHES:
             self.settle(now)
         return operations
@@ -117,8 +117,8 @@ class StreamRecord:
     def restart(self, unix_nanos: int) -> None:
         """The publisher began a new life: nothing that it held before is left."""
         self.add_reset(unix_nanos, Removal.RESTARTED)  # guard: record-restart
-        self.groups_known.forget_life()
-        self.history.timeline.begin_life()  # guard: record-restart-life
+        self.cache_groups.forget_life()
+        self.history.time_index.begin_life()  # guard: record-restart-life
 
     def add_hole(self, hole: Hole) -> None:
         """The record has a hole here; what happened inside is not known."""
@@ -161,35 +161,35 @@ class StreamRecord:
     @property
     def confirmed_unix_nanos(self) -> int:
         """Publisher's time of the newest batch."""
-        nanos = self.history.timeline.nanos
+        nanos = self.history.time_index.nanos
         return nanos[-1] if nanos else self.begins_unix_nanos
 
     def block_size(self) -> int | None:
         """Tokens a block of the dense group."""
         self._settle_for(0)
-        return self.groups_known.block_size
+        return self.cache_groups.block_size
 
     def groups(self) -> Sequence[GroupSpec]:
         """The groups seen, dense ones first."""
         self._settle_for(0)
-        return self.groups_known.listed()
+        return self.cache_groups.listed()
 
     def tiers(self) -> Sequence[Tier]:
         """Tiers below the device that were named."""
         self._settle_for(0)
-        return sorted(self.groups_known.tiers)
+        return sorted(self.cache_groups.tiers)
 
     def position_at(self, unix_nanos: int) -> int:
         """Events of all batches published at or before a time."""
-        return self.history.timeline.position_at(unix_nanos)
+        return self.history.time_index.position_at(unix_nanos)
 
     def confirmed_position(self, unix_nanos: int) -> int | None:
         """The position after the first batch published later than a time, or ``None`` before it came."""
-        return self.history.timeline.confirmed_position(unix_nanos)
+        return self.history.time_index.confirmed_position(unix_nanos)
 
     def published_before(self, unix_nanos: int) -> int | None:
         """When the last batch before a time was published, or ``None`` if none is known that was."""
-        return self.history.timeline.published_before(unix_nanos)
+        return self.history.time_index.published_before(unix_nanos)
 
     def surely_never_named(self, key: int, around: Lookback) -> bool:
         """Whether it is certain at a glance that a block was nothing to this stream around a lookup.
@@ -197,7 +197,7 @@ class StreamRecord:
         No event names it, the record is whole over the window, and it went on after the lookup without a reset. Times
         are this publisher's.
         """
-        edge, nanos = self.history.edge_unix_nanos, self.history.timeline.nanos
+        edge, nanos = self.history.edge_unix_nanos, self.history.time_index.nanos
         if not nanos or nanos[-1] <= around.latest:  # guard: peer-silent, peer-empty
             return False
         begins = self.begins_unix_nanos if edge is None else max(edge, self.begins_unix_nanos)
@@ -221,7 +221,7 @@ class StreamRecord:
     def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> LazyChainFacts:
         """What the record says of each key before event ordinal ``position``."""
         self._settle_for(position)
-        place: Place = (tier, self.groups_known.dense if group is None else group)
+        place: Place = (tier, self.cache_groups.dense if group is None else group)
 
         return LazyChainFacts(
             lambda: self.history.first_of(place, keys[0], position),
@@ -230,12 +230,12 @@ class StreamRecord:
         )
 
     def _dense_as_of(self, keys: Keys, position: int) -> ColumnFacts:
-        return self.history.as_of((Tier.DEVICE, self.groups_known.dense), Probe(keys), position)
+        return self.history.as_of((Tier.DEVICE, self.cache_groups.dense), Probe(keys), position)
 
     def touched(self, key: int, first: int, last: int) -> bool:
         """Whether any event in ``[first, last)`` concerned the key on the device."""
         self._settle_for(last)
-        return self.history.touched((Tier.DEVICE, self.groups_known.dense), key, first, last)
+        return self.history.touched((Tier.DEVICE, self.cache_groups.dense), key, first, last)
 
     def stores_between(self, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
         """Dense device stores published in ``(after, until]``."""

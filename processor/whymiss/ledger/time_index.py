@@ -10,7 +10,7 @@ import numpy as np
 from .columnar.kernels import Integers
 
 
-class Timeline:
+class TimeIndex:
     """The batches of one stream, in order. A clock that falls back is held at its highest."""
 
     def __init__(self) -> None:

@@ -285,7 +285,7 @@ def laid_out_alike(batches: Sequence[KvBatch], settled: Collection[int] = ()) ->
     gathered.settle()
     alone.settle()
     assert list(map(columns_of, gathered.history.segments)) == list(map(columns_of, alone.history.segments))
-    assert gathered.groups_known.specs == alone.groups_known.specs
+    assert gathered.cache_groups.specs == alone.cache_groups.specs
 
 
 @pytest.mark.parametrize("settled", [(), (0,)])

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from whymiss.ledger.events import ExtraKey
 from whymiss.ledger.hashing import Digester
 from whymiss.ledger.memtable.chain_tails import ADAPTER_CHARS, ADAPTERS_MAX, ROOT, ChainTails
-from whymiss.ledger.segment_store import History
+from whymiss.ledger.segment_store import SegmentStore
 
 DIGESTER = Digester(b"a key of 16 byte")
 KEYS = st.lists(st.tuples(st.sampled_from(["lora", "cache_salt", "mm"]), st.integers(0, 3)), max_size=3).map(tuple)
 
 
 def a_stream() -> ChainTails:
-    return ChainTails(History(), DIGESTER)
+    return ChainTails(SegmentStore(), DIGESTER)
 
 
 @given(stored=st.lists(st.tuples(KEYS, st.none() | st.sampled_from("ab")), max_size=6))

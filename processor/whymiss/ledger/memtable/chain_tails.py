@@ -10,7 +10,7 @@ import numpy as np
 from ..events import ExtraKey
 from ..hashing import Digester
 from ..segment.chain_table import HAS_EXTRAS, HAS_PREFIX, PLACED, ChainTable
-from ..segment_store import History
+from ..segment_store import SegmentStore
 
 TAILS_MAX = 4096
 """Ends of chains remembered a stream: what continues another block is looked up in the history."""
@@ -45,7 +45,7 @@ ROOT = ChainTail(-1, 0, 0, 0, 0)
 class ChainTails:
     """The links of one stream."""
 
-    def __init__(self, history: History, digester: Digester) -> None:
+    def __init__(self, history: SegmentStore, digester: Digester) -> None:
         self._history = history
         self._digester = digester
         self._remembered: dict[int, ChainTail] = {}

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...model import Removal, Tier
-from ..cache_groups import Groups
+from ..cache_groups import CacheGroups
 from ..events import Cleared, Keys, KvBatch, Removed, Singles, Stored
 from ..hashing import Digester
 from ..residency.resets import Reset
 from ..segment.operations import Run, sorted_run
 from ..segment.segment import Place, Segment
-from ..segment_store import History
+from ..segment_store import SegmentStore
 from .chain_builder import ChainBuilder
 from .chain_tails import ChainTails
 from .lookup_position import LookupPositions
@@ -34,7 +34,7 @@ class _Part(msgspec.Struct, gc=False):
 class SegmentBuilder:
     """Takes batches in order; ``cut`` ends a segment. One a stream."""
 
-    def __init__(self, history: History, groups: Groups, digester: Digester) -> None:
+    def __init__(self, history: SegmentStore, groups: CacheGroups, digester: Digester) -> None:
         self._history = history
         self._groups = groups
         self._digester = digester

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ..columnar.kernels import Flags, Integers
 from ..events import Keys
 from ..segment.chain_table import HAS_OWN, HAS_PREFIX, PLACED, ChainTable
-from ..segment_store import History
+from ..segment_store import SegmentStore
 
 KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 """Flags of a block whose depth and tokens from block 0 on are known."""
@@ -25,7 +25,7 @@ class ChainScan(msgspec.Struct, frozen=True, eq=False):
     flags: npt.NDArray[np.uint8]
 
 
-def scan_chain(history: History, keys: Keys) -> ChainScan:
+def scan_chain(history: SegmentStore, keys: Keys) -> ChainScan:
     """The first blocks of a chain, as far as their places are known. Most lie side by side."""
     found: list[ChainScan] = []
     done = 0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..columnar.bloom_filter import FOR_KEYS, GrowingBloomFilter, mask_of
 from ..events import Cleared, KvBatch
-from ..segment_store import History
+from ..segment_store import SegmentStore
 
 _HALF = 32
 
@@ -21,7 +21,7 @@ class NamedBlocks:
     ``pending_rows`` is about how many operations are not laid out at most.
     """
 
-    def __init__(self, history: History, pending_rows: int) -> None:
+    def __init__(self, history: SegmentStore, pending_rows: int) -> None:
         self._history = history
         self._pending_rows = pending_rows
         self._version = -1

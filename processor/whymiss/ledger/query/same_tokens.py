@@ -15,7 +15,7 @@ from ..columnar.kernels import Flags, Integers, distinct
 from ..events import Keys
 from ..residency.facts import ColumnFacts
 from ..segment.chain_table import HAS_EXTRAS, ChainTable
-from ..segment_store import History
+from ..segment_store import SegmentStore
 from .chain_scan import KNOWN, comparable, depths_of, leading_count, scan_chain
 
 EQUAL_TOKENS_MAX = 256
@@ -51,7 +51,7 @@ class Content(msgspec.Struct, frozen=True, eq=False):
 class EqualTokenBlocks:
     """Answers about one stream. ``as_of`` is its dense group at a position, ``block_of`` the identity of a row."""
 
-    def __init__(self, history: History, as_of: AsOf, block_of: BlockOf) -> None:
+    def __init__(self, history: SegmentStore, as_of: AsOf, block_of: BlockOf) -> None:
         self._history = history
         self._as_of = as_of
         self._block_of = block_of

@@ -15,7 +15,7 @@ from ..columnar.kernels import Integers
 from ..events import Keys
 from ..memtable.chain_tails import ChainTails
 from ..segment.chain_table import CONTINUES, HAS_EXTRAS, HAS_OWN, HAS_PARENT, HAS_PREFIX, ChainTable
-from ..segment_store import History
+from ..segment_store import SegmentStore
 from .chain_scan import comparable, depths_of, leading_count, scan_chain
 from .children import children_in
 
@@ -42,7 +42,7 @@ class MissedChain(msgspec.Struct, frozen=True, eq=False):
 class Siblings:
     """Answers about one stream's blocks."""
 
-    def __init__(self, history: History, chain_tails: ChainTails) -> None:
+    def __init__(self, history: SegmentStore, chain_tails: ChainTails) -> None:
         self._history = history
         self._chain_tails = chain_tails
         self._missed_chain: tuple[tuple[int, tuple[int, ...]], MissedChain | None] | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from ...model import Store
 from ..segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
 from ..segment.segment import Segment
-from ..segment_store import History
+from ..segment_store import SegmentStore
 
 
 class _StoreEvent(msgspec.Struct, frozen=True, eq=False):
@@ -22,7 +22,7 @@ class _StoreEvent(msgspec.Struct, frozen=True, eq=False):
     reported: bool
 
 
-def stores(history: History, first: int, last: int) -> Sequence[Store]:
+def stores(history: SegmentStore, first: int, last: int) -> Sequence[Store]:
     """The stores of chains with ordinals in ``[first, last)``, in order."""
     events = [
         one
@@ -69,7 +69,7 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_StoreEvent]:
             )
 
 
-def _parent_tail_nanos(history: History, one: _StoreEvent) -> int | None:
+def _parent_tail_nanos(history: SegmentStore, one: _StoreEvent) -> int | None:
     """When a parent was last stored as the end of an event, before the event that continues it."""
     if one.parent is None:
         return None
