@@ -8,7 +8,9 @@ those bits of a word are all set by others.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,6 +19,10 @@ from .kernels import Integers, Values
 from .pacing import MARKING, Steps, at_once, prefaulted, step_parts
 
 WORD = np.dtype("<u8")
+
+Target = TypeVar("Target")
+Opened: TypeAlias = tuple[memoryview, int, Target]
+"""A filter's words, how many they are, and what it is the filter of."""
 
 _WORD_BITS = 64
 _HALF, _LOWEST, _SIX_BITS, _SIX = 32, 8, 6, 63
@@ -149,10 +155,9 @@ class BloomFilter:
         """Bytes held."""
         return self._words.nbytes
 
-    @property
-    def opened(self) -> tuple[memoryview, int]:
-        """Its words and their number, for who asks many filters about one number."""
-        return self._view, len(self._view)
+    def opened_for(self, target: Target) -> Opened[Target]:
+        """The filter as ``passing_one`` takes it; ``target`` is what it is the filter of."""
+        return self._view, len(self._view), target
 
     def may_hold(self, value: int) -> bool:
         """Whether a number may be in the column."""
@@ -170,6 +175,38 @@ class BloomFilter:
         marks = probe.marks(self._marks)
         found: Integers = ((self._words.take(probe.words(self._words.size)) & marks) == marks).nonzero()[0]
         return found
+
+
+# What follows is ``may_hold`` and ``passing`` for many filters: a call for each filter would cost more than its answer.
+
+
+def passing_one(filters: Iterable[Opened[Target]], value: int, density: Density) -> Iterator[Target]:
+    """The targets of the filters of one density that may hold a number, in their order."""
+    high, mask = value >> _HALF, mask_of(value, density.marks)
+    for words, size, target in filters:
+        if words[(high * size) >> _HALF] & mask == mask:
+            yield target
+
+
+def passing_many(filters: Sequence[BloomFilter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
+    """Asks filters of one density about many numbers in one go.
+
+    (filter_index, number_indexes) for each filter that may hold any of them; the indexes are int64 and ascend.
+    """
+    count = probe.values.size
+    if not count or not filters:
+        return
+    words = np.empty((len(filters), count), WORD)
+    for row, asked in zip(words, filters, strict=True):
+        asked.look_up(probe, row)
+    marks = probe.marks(density.marks)
+    words &= marks
+    passing = (words == marks).ravel().nonzero()[0]
+    begin = 0
+    for number, end in enumerate(passing.searchsorted(np.arange(count, count * len(filters) + 1, count)).tolist()):
+        if begin < end:
+            yield number, passing[begin:end] - number * count
+        begin = end
 
 
 class GrowingBloomFilter:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..columnar.bloom_filter import FOR_KEYS, GrowingBloomFilter, mask_of
+from ..columnar.bloom_filter import FOR_KEYS, GrowingBloomFilter, Opened, passing_one
 from ..events import Cleared, KvBatch
 from ..segment_store import SegmentStore
-
-_HALF = 32
 
 
 class NamedBlocks:
@@ -25,7 +23,7 @@ class NamedBlocks:
         self._history = history
         self._pending_rows = pending_rows
         self._version = -1
-        self._filters: list[tuple[memoryview, int]] = []
+        self._filters: list[Opened[bool]] = []
         self._pending: GrowingBloomFilter | None = None
         self._noted = 0
 
@@ -33,12 +31,10 @@ class NamedBlocks:
         """Whether a block may be one of them; ``pending`` are the batches that are not in the history yet, and only grow."""
         if self._version != self._history.version:  # guard: named-version
             runs = [run for part in self._history.parts() for run in part.runs.values()]
-            self._filters = [run.filter.opened for run in runs]
+            self._filters = [run.filter.opened_for(True) for run in runs]
             self._version = self._history.version
-        high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
-        for words, size in self._filters:
-            if words[(high * size) >> _HALF] & mask == mask:
-                return True  # guard: named-laid-out
+        if any(passing_one(self._filters, key, FOR_KEYS)):
+            return True  # guard: named-laid-out
         return bool(pending) and self._note(pending).may_hold(key)  # guard: named-pending
 
     def _note(self, pending: Sequence[tuple[int, KvBatch]]) -> GrowingBloomFilter:

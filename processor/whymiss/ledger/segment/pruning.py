@@ -1,27 +1,35 @@
-"""Which of a stream's segments may name a block or know a digest, by one look at a filter of each."""
+"""Pruning: which segments and runs of a stream a question can leave out, proved from Bloom filters and ordinals."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Generic, TypeAlias
 
-import numpy as np
-
-from ..columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, WORD, BloomFilter, Density, Probe, mask_of
+from ..columnar.bloom_filter import FOR_DIGESTS, FOR_KEYS, BloomFilter, Opened, Probe, Target, passing_many, passing_one
 from ..columnar.kernels import Integers
 from .operations import Run
 from .segment import Place, Segment
 
-_Opened: TypeAlias = tuple[memoryview, int, int, int, Run, Segment]
-"""A run, with the words of its filter, their number, and where its segment begins and ends.
+RunOf: TypeAlias = tuple[Run, Segment]
+DigestsOf: TypeAlias = tuple[BloomFilter, Segment]
 
-So who asks many filters about one number is spared some calls for each.
-"""
 
-_Digested: TypeAlias = tuple[memoryview, int, int, BloomFilter, Segment]
-"""The words of a filter of digests, their number, and where its segment begins."""
+class _Filters(Generic[Target]):
+    """Filters of segments, oldest first, and the ordinals between which the segments lie."""
 
-_HALF = 32
+    __slots__ = ("_begins", "_ends", "_opened")
+
+    def __init__(self, filters: Sequence[tuple[BloomFilter, Segment, Target]]) -> None:
+        self._opened = [own.opened_for(target) for own, _, target in filters]
+        self._begins = [part.begin for _, part, _ in filters]
+        self._ends = [part.end for _, part, _ in filters]
+
+    def between(self, first: int, last: int) -> Sequence[Opened[Target]]:
+        """Those of segments with events in ``[first, last)``."""
+        begin = bisect_right(self._ends, first) if first else 0
+        end = bisect_left(self._begins, last)
+        return self._opened if not begin and end == len(self._opened) else self._opened[begin:end]
 
 
 class Pruning:
@@ -29,81 +37,56 @@ class Pruning:
 
     def __init__(self, parts: Sequence[Segment]) -> None:
         self._parts = parts
-        self._runs: dict[Place, list[_Opened]] = {}
-        self._chained: list[_Opened] | None = None
-        self._digests: list[_Digested] | None = None
+        self._runs: dict[Place, _Filters[RunOf]] = {}
+        self._chained: list[Opened[RunOf]] | None = None
+        self._digests: _Filters[DigestsOf] | None = None
 
     def runs_naming_any(self, place: Place, probe: Probe, last: int) -> Iterator[tuple[Run, Segment, Integers]]:
-        """The runs of a place that begin before an ordinal and may name some blocks, oldest first, and which ones."""
-        runs = [(run, part) for _, _, begin, _, run, part in self._of(place) if begin < last]
-        for number, some in _which([run.filter for run, _ in runs], probe, FOR_KEYS):
-            yield *runs[number], some
+        """The runs of a place that begin before ordinal ``last`` and may name keys of a probe, oldest first.
+
+        With each its segment and the indexes of those keys in the probe: int64, ascending.
+        """
+        runs = [target for _, _, target in self._of(place).between(0, last)]
+        for number, passing in passing_many([run.filter for run, _ in runs], probe, FOR_KEYS):
+            yield *runs[number], passing
 
     def segments_with_any_digest(self, probe: Probe, last: int) -> Sequence[tuple[Segment, Integers]]:
-        """The segments that begin before an ordinal and may know some digests of own tokens, oldest first, and which."""
-        known = [one for one in self._digested() if one[2] < last]
-        return [(known[number][4], some) for number, some in _which([one[3] for one in known], probe, FOR_DIGESTS)]
+        """The segments that begin before ordinal ``last`` and may know digests of own tokens in a probe, oldest first.
+
+        With each the indexes of those digests in the probe: int64, ascending.
+        """
+        digests = [target for _, _, target in self._of_digests().between(0, last)]
+        passing = passing_many([filter_ for filter_, _ in digests], probe, FOR_DIGESTS)
+        return [(digests[number][1], indexes) for number, indexes in passing]
 
     def segments_with_digest(self, digest: int, last: int) -> Sequence[Segment]:
         """The same of one digest."""
-        high, mask = digest >> _HALF, mask_of(digest, FOR_DIGESTS.marks)
-        return [
-            part
-            for view, words, begin, _, part in self._digested()
-            if begin < last and view[(high * words) >> _HALF] & mask == mask
-        ]
+        return [part for _, part in passing_one(self._of_digests().between(0, last), digest, FOR_DIGESTS)]
 
-    def runs_naming(self, place: Place, key: int, first: int, last: int) -> Sequence[tuple[Run, Segment]]:
+    def runs_naming(self, place: Place, key: int, first: int, last: int) -> Iterator[RunOf]:
         """The runs of a place with events in ``[first, last)`` that may name a block, oldest first."""
-        high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
-        return [
-            (run, part)
-            for view, words, begin, end, run, part in self._of(place)
-            if begin < last and end > first and view[(high * words) >> _HALF] & mask == mask
-        ]
+        return passing_one(self._of(place).between(first, last), key, FOR_KEYS)
 
-    def chained_runs_naming(self, key: int) -> Iterator[tuple[Run, Segment]]:
+    def chained_runs_naming(self, key: int) -> Iterator[RunOf]:
         """The runs of all chained places that may name a block, newest first: mostly the first one is enough."""
         if self._chained is None:
             self._chained = [
-                _opened(run, part) for part in reversed(self._parts) for run in part.runs.values() if run.chained
+                run.filter.opened_for((run, part))
+                for part in reversed(self._parts)
+                for run in part.runs.values()
+                if run.chained
             ]
-        high, mask = key >> _HALF, mask_of(key, FOR_KEYS.marks)
-        for view, words, _, _, run, part in self._chained:
-            if view[(high * words) >> _HALF] & mask == mask:
-                yield run, part
+        return passing_one(self._chained, key, FOR_KEYS)
 
-    def _of(self, place: Place) -> Sequence[_Opened]:
+    def _of(self, place: Place) -> _Filters[RunOf]:
         runs = self._runs.get(place)
         if runs is None:
-            known = [_opened(run, part) for part in self._parts if (run := part.runs.get(place)) is not None]
-            runs = self._runs[place] = known
+            of_place = [(run, part) for part in self._parts if (run := part.runs.get(place)) is not None]
+            runs = self._runs[place] = _Filters([(run.filter, part, (run, part)) for run, part in of_place])
         return runs
 
-    def _digested(self) -> Sequence[_Digested]:
+    def _of_digests(self) -> _Filters[DigestsOf]:
         if self._digests is None:
-            filters = [(found, part) for part in self._parts if (found := part.chains.own_filter) is not None]
-            self._digests = [(*found.opened, part.begin, found, part) for found, part in filters]
+            known = [(own, part) for part in self._parts if (own := part.chains.own_filter) is not None]
+            self._digests = _Filters([(own, part, (own, part)) for own, part in known])
         return self._digests
-
-
-def _opened(run: Run, part: Segment) -> _Opened:
-    return (*run.filter.opened, part.begin, part.end, run, part)
-
-
-def _which(filters: Sequence[BloomFilter], probe: Probe, density: Density) -> Iterator[tuple[int, Integers]]:
-    """The filters of one density that let some of the numbers pass, and which ones: all are asked at once."""
-    count = probe.values.size
-    if not count or not filters:
-        return
-    words = np.empty((len(filters), count), WORD)
-    for row, one in zip(words, filters, strict=True):
-        one.look_up(probe, row)
-    marks = probe.marks(density.marks)
-    words &= marks
-    found = (words == marks).ravel().nonzero()[0]
-    begin = 0
-    for number, end in enumerate(found.searchsorted(np.arange(count, count * len(filters) + 1, count)).tolist()):
-        if begin < end:
-            yield number, found[begin:end] - number * count
-        begin = end
