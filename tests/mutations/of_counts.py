@@ -99,7 +99,7 @@ HELD = guards(
     ("fold-copies", "as many stores stay as there are copies", replace("Call", "1")),
     ("fold-barrier", "what a barrier ended is not held", keep("Call", "Attribute", 0, 2)),
     ("fold-surplus", "that more was removed than stored outlives the window", drop()),
-    ("fold-turns", "a block of several copies is counted", replace("Compare", "np.zeros_like(begins)")),
+    ("fold-turns", "a block of several copies is counted", replace("Call", "np.zeros_like(begins)")),
     ("fold-turns-barrier", "what a barrier ended is counted", drop()),
 )
 

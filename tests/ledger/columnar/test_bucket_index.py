@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.ledger.columnar.bloom_filter import Probe
-from whymiss.ledger.columnar.bucket_index import CROWDED, INDEXED_FROM, ROWS_A_BUCKET, BucketIndex
+from whymiss.ledger.columnar.bucket_index import INDEXED_FROM, ROWS_A_BUCKET, BucketIndex
 from whymiss.ledger.columnar.hash_index import HashIndex
-from whymiss.ledger.columnar.kernels import expand_ranges, join_sorted, order_of
+from whymiss.ledger.columnar.kernels import CROWDED, FEW, expand_ranges, join_sorted, order_of
 from whymiss.ledger.events import Keys
-from whymiss.ledger.segment.operations import FEW, Run
+from whymiss.ledger.segment.operations import Run
 
 LAST = (1 << 64) - 1
 EDGES = st.sampled_from([0, 1, 1 << 32, (1 << 63) - 1, 1 << 63, LAST - 1, LAST])

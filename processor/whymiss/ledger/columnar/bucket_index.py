@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .kernels import Integers, Rows, Values, join_sorted, sliding_windows
+from .kernels import CROWDED, Integers, Rows, Values, join_sorted, sliding_windows
 from .pacing import TAKING, Steps, at_once, step_parts
 
 ROWS_A_BUCKET = 8
@@ -16,9 +16,6 @@ ROWS_A_BUCKET = 8
 
 INDEXED_FROM = 1 << 12
 """Rows from which a column is cut into slices; fewer are near each other in any case."""
-
-CROWDED = 64
-"""Rows in one slice from which the column is halved instead."""
 
 _HALF = np.uint64(32)
 

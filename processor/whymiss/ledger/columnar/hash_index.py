@@ -10,17 +10,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .kernels import NO_INTEGERS, Integers, Rows, Values, expand_ranges, ordered, partitioned, sliding_windows
+from .kernels import (
+    CROWDED,
+    FEW,
+    NO_INTEGERS,
+    Integers,
+    Rows,
+    Values,
+    expand_ranges,
+    ordered,
+    partitioned,
+    sliding_windows,
+)
 from .pacing import SORTING, TAKING, Steps, prefaulted
 
 ROWS_A_BUCKET_BITS = 3
 """Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
-
-CROWDED = 64
-"""Rows in one slice from which it is halved instead."""
-
-FEW = 3
-"""Values that are sought one by one."""
 
 _ALL = (1 << 32) - 1
 

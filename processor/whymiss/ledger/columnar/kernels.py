@@ -22,6 +22,12 @@ NO_INTEGERS: Integers = np.zeros(0, np.int64)
 DUPLICATES_SCANNED = 8
 """Rows of one value from which its last one is searched."""
 
+FEW = 3
+"""Values or rows that are looked at one by one: arrays of so few are slow."""
+
+CROWDED = 64
+"""Rows in one bucket of an index from which it is halved instead of read whole."""
+
 _COUNTED = np.arange(1 << 19, dtype=np.uint64)
 
 
@@ -97,7 +103,7 @@ def _between(column: npt.NDArray[Entry], splits: npt.NDArray[Entry]) -> Iterator
         begin = end
 
 
-def distinct(values: Values) -> Values:
+def distinct(values: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
     """The values of a column, each once and in ascending order. Of few numpy's ``unique`` takes many times as long."""
     ascending = np.sort(values)
     kept = np.ones(ascending.size, np.bool_)

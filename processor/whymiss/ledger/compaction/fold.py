@@ -6,23 +6,21 @@ copies were removed than had been stored stays known, as one removal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from ..columnar.bloom_filter import BloomFilter
 from ..columnar.bucket_index import BucketIndex
-from ..columnar.kernels import NO_INTEGERS, Integers, Rows, split_by_value
+from ..columnar.kernels import NO_INTEGERS, Integers, Rows, distinct, split_by_value
 from ..columnar.pacing import SORTING, TAKING, Steps, concatenated, filled, in_portions, step_parts, step_slices, taken
 from ..events import Keys
 from ..residency.resets import Resets
+from ..residency.states import NanosOf
 from ..segment.chain_table import CONTINUES, HAS_PARENT, TAIL, ChainTable, Pieces, digests_in_steps
 from ..segment.operations import Run
 from ..segment.segment import Place, Segment
 from .live_operations import LiveOperations, live_operations
-
-NanosOf: TypeAlias = Callable[[Integers], Integers]
 
 _ALL = (1 << 8) - 1
 
@@ -103,21 +101,13 @@ def _united(columns: Sequence[Integers]) -> Steps[Integers]:
     """All numbers once, in order."""
     parts = [NO_INTEGERS]
     for some in (some for column in columns for some in step_parts(column)):
-        parts.append(_once(some))
+        parts.append(distinct(some))
         yield some.size * SORTING
     found: list[Integers] = []
     for slices in split_by_value(parts):
-        found.append(_once(np.concatenate([part[some] for part, some in zip(parts, slices, strict=True)])))
+        found.append(distinct(np.concatenate([part[some] for part, some in zip(parts, slices, strict=True)])))
         yield found[-1].size * SORTING
     return (yield from concatenated(found))
-
-
-def _once(numbers: Integers) -> Integers:
-    # The same as numpy's ``unique``, which takes many times as long.
-    ascending = np.sort(numbers)
-    new = np.ones(ascending.size, np.bool_)
-    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
-    return ascending[new]
 
 
 def _remaining(older: ChainTable, newer: ChainTable, rows: Integers) -> Steps[ChainTable]:

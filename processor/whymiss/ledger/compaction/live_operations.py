@@ -14,7 +14,7 @@ import numpy as np
 from ..columnar.kernels import NO_INTEGERS, Flags, Integers, ordered, split_by_value
 from ..columnar.pacing import STEP_ROWS, Steps, concatenated
 from ..events import Keys
-from ..residency.copies import count_copies
+from ..residency.copies import count_copies, out_of_turn
 from ..residency.resets import ResetColumns
 from ..segment.operations import CountedOperations, Run, SelectedOperations
 from ..segment.segment import Place, Segment
@@ -111,11 +111,9 @@ def _live(some: _KeyRange, resets: ResetColumns, position: int) -> tuple[Flags, 
     np.not_equal(some.keys[1:], some.keys[:-1], out=begins[1:])
     last = np.ones_like(begins)
     last[:-1] = begins[1:]
-    stored_before = np.zeros_like(begins)
-    np.greater(some.stores[:-1], begins[1:], out=stored_before[1:])
     # Where stores and removals take turns there never was more than one copy: it is there if its store is the last.
     stays, surplus = some.stores & last, np.zeros_like(begins)
-    odd = some.stores == stored_before  # guard: fold-turns
+    odd = np.append(~some.stores[:1], out_of_turn(some.stores, last))  # guard: fold-turns
     if resets.ordinals.size and resets.ordinals[0] < position:
         odd[:] = True  # guard: fold-turns-barrier
     if not odd.any():

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...model import Block, Residency
 from ..columnar.bloom_filter import Probe, probe_of
-from ..columnar.kernels import Flags, Integers, distinct
+from ..columnar.kernels import FEW, Flags, Integers, distinct
 from ..events import Keys
 from ..residency.facts import ColumnFacts
 from ..segment.chain_table import HAS_EXTRAS, ChainTable
@@ -20,9 +20,6 @@ from .chain_scan import KNOWN, comparable, depths_of, leading_count, scan_chain
 
 EQUAL_TOKENS_MAX = 256
 """Blocks with the same tokens that one answer names, the last stored ones."""
-
-FEW = 3
-"""Rows that are looked at one by one: arrays of so few are slow."""
 
 AsOf: TypeAlias = Callable[[Keys, int], ColumnFacts]
 BlockOf: TypeAlias = Callable[[ChainTable, int], Block]

@@ -153,6 +153,16 @@ class Alternation(msgspec.Struct, frozen=True, eq=False):
         return (_REMOVAL_UNKNOWN if self.unsure else _REMOVAL_OF_HELD).take(self.held)
 
 
+def out_of_turn(stores: Flags, ends: Flags) -> Flags:
+    """Which operations but the first are out of turn: a store of a held block, or a removal of one that is not held.
+
+    ``stores`` and ``ends`` have one entry an operation, grouped by block and in order; ``ends`` marks each block's last
+    one. One entry less comes back: the first operation is out of turn where it is a removal.
+    """
+    odd: Flags = stores[1:] == (stores[:-1] > ends[:-1])
+    return odd
+
+
 def alternating(hits: CountedOperations, resets: ResetColumns, position: int) -> Alternation | None:
     """The blocks that some operations before a position concern; ``None`` where copies must be counted.
 
@@ -165,8 +175,7 @@ def alternating(hits: CountedOperations, resets: ResetColumns, position: int) ->
     ends = np.empty(owners.size, np.bool_)
     ends[-1] = True
     np.not_equal(owners[1:], owners[:-1], out=ends[:-1])
-    # After a store of the same block comes a removal, and a store after anything else.
-    if not stores[0] or (stores[1:] == (stores[:-1] > ends[:-1])).any():  # guard: turns-twice, turns-first
+    if not stores[0] or out_of_turn(stores, ends).any():  # guard: turns-twice, turns-first
         return None
     last = ends.nonzero()[0]
     unsure = bool(until) and resets.effects[until - 1] == ResetEffect.HOLE  # guard: turns-hole

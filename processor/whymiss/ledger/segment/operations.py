@@ -11,14 +11,11 @@ import numpy.typing as npt
 
 from ..columnar.bloom_filter import BloomFilter, Probe
 from ..columnar.bucket_index import BucketIndex
-from ..columnar.kernels import NO_INTEGERS, Flags, Integers, join_sorted, ordered
+from ..columnar.kernels import FEW, NO_INTEGERS, Flags, Integers, join_sorted, ordered
 from ..events import Keys
 
 Operation: TypeAlias = tuple[int, bool]
 """The ordinal of an event that stored (``True``) or removed a copy of a block."""
-
-FEW = 3
-"""Blocks that are sought one by one: arrays of so few are slow."""
 
 
 SCANNED = 64
