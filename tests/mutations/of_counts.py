@@ -61,8 +61,8 @@ SINGLE = guards(
     ("one-never-negative", "a removal of what was not held takes no copy", replace("Name", "0", 1)),
     ("one-barrier-position", "a barrier after the position has not happened", replace("Call", "Attribute_1.size")),
     ("one-lost", "a hole after the last operation", drop()),
-    ("one-ended-unsure", "a barrier ends what may have been held", replace("Call", "found")),
-    ("one-ended", "a barrier ends what was held", replace("Call", "found")),
+    ("one-ended-unsure", "a barrier ends what may have been held", replace("Call", "residency")),
+    ("one-ended", "a barrier ends what was held", replace("Call", "residency")),
 )
 
 SEGMENTS = guards(

@@ -147,18 +147,18 @@ def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos:
     if opening.key != _key_of(ledger.digester):  # guard: checkpoint-key
         raise BadInput("a checkpoint whose digests were made under another key", offset=len(_MAGIC))
     down = max(0.0, (unix_nanos - opening.unix_nanos) / 1e9)  # guard: checkpoint-away, checkpoint-clock
-    found: list[tuple[StreamId, Sequencer]] = []
+    restored: list[tuple[StreamId, Sequencer]] = []
     while not reader.at_closing():
         about = reader.next(_Stream)
         segments = [_unpacked(reader.next(_Segment), now - down, reader.offset) for _ in range(about.segments)]
-        found.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
+        restored.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
     closing = reader.next(_Closing)
-    if closing.streams != len(found):  # guard: checkpoint-streams
+    if closing.streams != len(restored):  # guard: checkpoint-streams
         raise BadInput("a checkpoint with another number of streams than it says", offset=reader.offset)
-    for stream, known in found:
+    for stream, known in restored:
         ledger.resume(stream, known)
     ledger.digester.translated.update(closing.translated)
-    return len(found)
+    return len(restored)
 
 
 def _key_of(digester: Digester) -> int:
@@ -194,12 +194,12 @@ class _Reader:
         if _checksum(chunk, self._number) != bytes(self._content[self.offset + 4 : self.offset + _HEAD]):
             raise BadInput("a chunk of the checkpoint is damaged", offset=self.offset)  # guard: checkpoint-damage
         try:
-            found = msgspec.msgpack.decode(chunk, type=kind)
+            content = msgspec.msgpack.decode(chunk, type=kind)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             raise BadInput("a chunk of the checkpoint is of another kind", offset=self.offset) from None
         self._number += 1
         self.offset += size
-        return found
+        return content
 
     def _peek(self) -> tuple[memoryview, int]:
         head = self._content[self.offset : self.offset + _HEAD]
@@ -210,8 +210,8 @@ class _Reader:
         return chunk, _HEAD + size
 
 
-def _noted(stream: StreamId, known: Sequencer, now: float) -> tuple[_Stream, list[Segment]]:
-    record = known.record
+def _noted(stream: StreamId, sequencer: Sequencer, now: float) -> tuple[_Stream, list[Segment]]:
+    record = sequencer.record
     record.settle()
     history, groups = record.history, record.cache_groups
     segments = list(history.parts())
@@ -222,9 +222,9 @@ def _noted(stream: StreamId, known: Sequencer, now: float) -> tuple[_Stream, lis
         from_birth=record.from_birth,
         begins_unix_nanos=record.begins_unix_nanos,
         end=record.end,
-        last=known.last,
-        incarnation=known.incarnation,
-        silent_seconds=now - known.heard,
+        last=sequencer.last,
+        incarnation=sequencer.incarnation,
+        silent_seconds=now - sequencer.heard,
         holes=list(record.holes),
         resets=list(history.resets.all),
         specs=list(groups.specs.values()),
@@ -268,10 +268,10 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     for segment in segments[1:]:
         history.append(segment)
     record.begin_at(about.end)
-    known = Sequencer(record, about.last + 1)
-    known.incarnation = about.incarnation  # guard: checkpoint-incarnation
-    known.heard = then - about.silent_seconds  # guard: checkpoint-silence
-    return known
+    sequencer = Sequencer(record, about.last + 1)
+    sequencer.incarnation = about.incarnation  # guard: checkpoint-incarnation
+    sequencer.heard = then - about.silent_seconds  # guard: checkpoint-silence
+    return sequencer
 
 
 def _packed(segment: Segment, now: float) -> _Segment:

@@ -70,10 +70,10 @@ class Digester:
         return own
 
     def _constant_of(self, block_size: int) -> np.uint64:
-        found = self._constants.get(block_size)
-        if found is None:
-            found = self._constants[block_size] = np.uint64((self._constant + self._per_token * block_size) & _MASK)
-        return found
+        constant = self._constants.get(block_size)
+        if constant is None:
+            constant = self._constants[block_size] = np.uint64((self._constant + self._per_token * block_size) & _MASK)
+        return constant
 
     def prefix_digests(self, own: Keys, parent: int, depth: int) -> Keys:
         """Digest of everything from block 0 to the end of each of the blocks.

@@ -77,18 +77,19 @@ class Ledger:
         offset = received - batch.unix_nanos if received and batch.unix_nanos and not delivery.replayed else None
         if received and not batch.unix_nanos:  # guard: fleet-untimed
             batch = msgspec.structs.replace(batch, unix_nanos=received)
-        known = self._streams.get(stream)
-        if known is None:
-            known, joins = self._follow(stream, seq, batch, delivery)
-            accepted = known.join(seq, batch, delivery) if joins else known.take(seq, batch, delivery)
+        sequencer = self._streams.get(stream)
+        if sequencer is None:
+            sequencer, joins = self._follow(stream, seq, batch, delivery)
+            accepted = sequencer.join(seq, batch, delivery) if joins else sequencer.take(seq, batch, delivery)
         else:
-            accepted = known.take(seq, batch, delivery)
+            accepted = sequencer.take(seq, batch, delivery)
         if offset is not None:
-            known.offset = offset if known.offset is None else min(known.offset, offset)  # guard: fleet-offset-quickest
-        if known.record.history.fresh:
-            self._retention.maintain(known.record, self._records, delivery.now)
+            # guard: fleet-offset-quickest
+            sequencer.offset = offset if sequencer.offset is None else min(sequencer.offset, offset)
+        if sequencer.record.history.fresh:
+            self._retention.maintain(sequencer.record, self._records, delivery.now)
         else:
-            self._retention.catch_up(known.record)
+            self._retention.catch_up(sequencer.record)
         return accepted
 
     def _follow(self, stream: StreamId, seq: int, batch: KvBatch, delivery: Delivery) -> tuple[Sequencer, bool]:
@@ -96,25 +97,25 @@ class Ledger:
         record = StreamRecord(stream, self.digester, from_birth=not joins, begins_unix_nanos=batch.unix_nanos)
         record.model = delivery.model
         self._records.append(record)
-        known = self._streams[stream] = Sequencer(record, seq if joins else 0)
-        return known, joins
+        sequencer = self._streams[stream] = Sequencer(record, seq if joins else 0)
+        return sequencer, joins
 
     def numbered(self) -> Sequence[tuple[StreamId, Sequencer]]:
         """All streams and their places in their numbering, for a checkpoint."""
         return list(self._streams.items())
 
-    def resume(self, stream: StreamId, known: Sequencer) -> None:
+    def resume(self, stream: StreamId, sequencer: Sequencer) -> None:
         """Go on with a stream of a checkpoint."""
-        self._streams[stream] = known
-        self._records.append(known.record)
+        self._streams[stream] = sequencer
+        self._records.append(sequencer.record)
 
     def expire(self, now: float) -> int:
         """End the waits that are over, let go of history that is due. Returns how many waits ended in a hole."""
         ended = 0
-        for known in self._streams.values():
-            since = known.waiting_since
+        for sequencer in self._streams.values():
+            since = sequencer.waiting_since
             if since is not None and now - since >= self._replay_wait_seconds:  # guard: fleet-wait, fleet-wait-time
-                known.settle(now)
+                sequencer.settle(now)
                 ended += 1
         self._retention.pass_time(self._records, now)
         return ended
@@ -127,9 +128,9 @@ class Ledger:
 
     def settle(self) -> int:
         """End all waits at once (replay ended, shutdown). Returns how many there were."""
-        waiting = [known for known in self._streams.values() if known.waiting]
-        for known in waiting:
-            known.settle(known.heard)
+        waiting = [sequencer for sequencer in self._streams.values() if sequencer.waiting]
+        for sequencer in waiting:
+            sequencer.settle(sequencer.heard)
         return len(waiting)
 
     @property
@@ -152,14 +153,14 @@ class Ledger:
         """How far each stream can be relied on at a time on the clock of ``accept``."""
         return {stream: self._health(known, now) for stream, known in self._streams.items()}
 
-    def _health(self, known: Sequencer, now: float) -> StreamHealth:
-        if known.waiting:
+    def _health(self, sequencer: Sequencer, now: float) -> StreamHealth:
+        if sequencer.waiting:
             return StreamHealth.WAITING
-        if now - known.heard >= self._silence_seconds:
+        if now - sequencer.heard >= self._silence_seconds:
             return StreamHealth.SILENT
-        end = known.record.confirmed_unix_nanos
+        end = sequencer.record.confirmed_unix_nanos
         begin = end - round(self.window_seconds * SECOND)
-        coverage = known.record.coverage(begin, end + 1)
+        coverage = sequencer.record.coverage(begin, end + 1)
         whole = not coverage.holes and (coverage.from_birth or coverage.begins_unix_nanos <= begin)
         return StreamHealth.WHOLE if whole else StreamHealth.BROKEN
 

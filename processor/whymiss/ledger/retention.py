@@ -135,10 +135,10 @@ class Retention:
         version = record.history.version
         if self._idle.get(record) == version:
             return None
-        found = record.history.next_compaction(self.span, SMALL_ROWS)
-        if found is None:
+        work = record.history.next_compaction(self.span, SMALL_ROWS)
+        if work is None:
             self._idle[record] = version
-        return found
+        return work
 
     def _large_of(self, record: StreamRecord) -> CompactionWork | None:
         return record.history.next_compaction(self.span)

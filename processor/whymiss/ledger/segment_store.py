@@ -102,12 +102,12 @@ class SegmentStore:
 
     def counted_operations(self, place: Place, probe: Probe, last: int) -> CountedOperations:
         """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""
-        found: list[CountedOperations] = []
+        parts: list[CountedOperations] = []
         for run, part, passing in self.pruning().runs_naming_any(place, probe, last):
             rows = run.join_passing(probe, passing)
             if rows is not None:
-                found.append(part.counted_operations(run, *rows, last))
-        return grouped(found)
+                parts.append(part.counted_operations(run, *rows, last))
+        return grouped(parts)
 
     def pruning(self) -> Pruning:
         """Which segments may name a block or know a digest."""
@@ -134,30 +134,30 @@ class SegmentStore:
         if not operations:
             return _NEVER_SEEN
         resets = self.resets.of(place[0])
-        found = residency_of_one(operations, resets, position)
-        at_reset = int(resets.ordinals.searchsorted(found.ordinal)) if found.at_reset else -1
+        residency = residency_of_one(operations, resets, position)
+        at_reset = int(resets.ordinals.searchsorted(residency.ordinal)) if residency.at_reset else -1
         return Fact(
-            state=found.state,
-            at_unix_nanos=self.nanos_at(found.ordinal) if at_reset < 0 else int(resets.nanos[at_reset]),
-            removal=found.removal,
-            ordinal=found.ordinal,
+            state=residency.state,
+            at_unix_nanos=self.nanos_at(residency.ordinal) if at_reset < 0 else int(resets.nanos[at_reset]),
+            removal=residency.removal,
+            ordinal=residency.ordinal,
         )
 
     def operations_on(self, place: Place, key: int, first: int, last: int) -> list[Operation]:
         """Operations on one block with ordinals in ``[first, last)`` that change the number of copies, in order."""
-        found: list[Operation] = []
+        operations: list[Operation] = []
         for run, part in self.pruning().runs_naming(place, key, first, last):
             # guard: one-last, one-first
-            found.extend(one for one in part.operations_on(run, key) if first <= one[0] < last)
-        return found
+            operations.extend(operation for operation in part.operations_on(run, key) if first <= operation[0] < last)
+        return operations
 
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
         """Copies that each block surely had before a position."""
         low = np.zeros(keys.size, np.int64)
         hits = self.counted_operations(place, Probe(keys), position)
         if hits.owners.size:
-            found = count_copies(hits, self.resets.of(place[0]), position)
-            low[found.owners] = np.where(found.reset < 0, found.low, 0)  # guard: history-low-barrier
+            counts = count_copies(hits, self.resets.of(place[0]), position)
+            low[counts.owners] = np.where(counts.reset < 0, counts.low, 0)  # guard: history-low-barrier
         return low
 
     def touched(self, place: Place, key: int, first: int, last: int) -> bool:

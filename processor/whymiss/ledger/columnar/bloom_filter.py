@@ -97,19 +97,19 @@ class Probe:
 
     def words(self, size: int) -> Integers:
         """The word of each number in a filter of ``size`` words."""
-        found = self._words.get(size)
-        if found is None:
+        words = self._words.get(size)
+        if words is None:
             if self._high is None:
                 self._high = self.values >> np.uint64(_HALF)
-            found = self._words[size] = ((self._high * np.uint64(size)) >> np.uint64(_HALF)).view(np.int64)
-        return found
+            words = self._words[size] = ((self._high * np.uint64(size)) >> np.uint64(_HALF)).view(np.int64)
+        return words
 
     def marks(self, count: int) -> Values:
         """The bits that each number sets in its word, of ``count`` each."""
-        found = self._marks.get(count)
-        if found is None:
-            found = self._marks[count] = marks_of(self.values, count)
-        return found
+        marks = self._marks.get(count)
+        if marks is None:
+            marks = self._marks[count] = marks_of(self.values, count)
+        return marks
 
 
 @lru_cache(maxsize=64)

@@ -42,16 +42,16 @@ class BucketIndex:
             return None
         count = column.size // ROWS_A_BUCKET
         starts = np.empty(count + 1, np.uint32)
-        begin = known = 0
+        begin = filled_until = 0
         for some in step_parts(column):
             slices = _buckets(some, count)
             first, after = int(slices[0]), int(slices[-1]) + 1
             # A slice without a row begins where the next one does, and the first of these may have begun before them.
-            starts[known : first + 1] = begin
+            starts[filled_until : first + 1] = begin
             starts[first + 1 : after + 1] = np.bincount(slices - first).cumsum() + begin
-            begin, known = begin + some.size, after + 1
+            begin, filled_until = begin + some.size, after + 1
             yield some.size * TAKING
-        starts[known:] = begin
+        starts[filled_until:] = begin
         return cls(starts)
 
     @property

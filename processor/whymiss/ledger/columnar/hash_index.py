@@ -104,15 +104,15 @@ class HashIndex:
 
     def _join_few(self, column: Values, values: Sequence[int], limit: int) -> tuple[Integers, Integers]:
         """The same: arrays of so few are slow."""
-        owners, found = [NO_INTEGERS], [NO_INTEGERS]
+        owners, rows_found = [NO_INTEGERS], [NO_INTEGERS]
         for owner, value in enumerate(values):
             rows = self.find_one(column, value)[-limit:]
             if rows.size:
                 owners.append(np.full(rows.size, owner))
-                found.append(rows)
+                rows_found.append(rows)
         if len(owners) == 1:
             return NO_INTEGERS, NO_INTEGERS
-        return np.concatenate(owners), np.concatenate(found)
+        return np.concatenate(owners), np.concatenate(rows_found)
 
     def _find_in_crowded(
         self, column: Values, values: Values, bounds: tuple[Integers, Integers], limit: int

@@ -53,11 +53,11 @@ def ordered(values: Values) -> tuple[Rows, Values]:
     packed &= low
     order = packed.astype(np.uint32)
     # Signed it is taken as it is: unsigned it would be copied to be an index.
-    found = values.take(packed.view(np.int64))
-    if (found[1:] < found[:-1]).any():
+    ascending = values.take(packed.view(np.int64))
+    if (ascending[1:] < ascending[:-1]).any():
         order = np.argsort(values, kind="stable").astype(np.uint32)
         return order, values[order]
-    return order, found
+    return order, ascending
 
 
 def partitioned(values: Values) -> Steps[Sequence[Sequence[Rows]]]:

@@ -43,10 +43,10 @@ MARKING = 5
 
 def at_once(steps: Steps[Result]) -> Result:
     """Do all of it."""
-    found: list[Result] = []
-    for _ in _noting(steps, found):
+    results: list[Result] = []
+    for _ in _noting(steps, results):
         pass
-    return found[0]
+    return results[0]
 
 
 def in_portions(steps: Steps[Result], portion: int = PORTION) -> Iterator[Result | None]:
@@ -54,14 +54,14 @@ def in_portions(steps: Steps[Result], portion: int = PORTION) -> Iterator[Result
 
     What a step cost beyond its portion is taken off those that follow.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     spent = 0
-    for cost in _noting(steps, found):
+    for cost in _noting(steps, results):
         spent += cost
         while spent >= portion:
             spent -= portion
             yield None
-    yield found[0]
+    yield results[0]
 
 
 def _noting(steps: Steps[Result], found: list[Result]) -> Iterator[int]:

@@ -61,16 +61,16 @@ def _numbered(size: int, places: Collection[LiveOperations]) -> Steps[tuple[Inte
         for some in step_parts(kept.rows):
             held[some[some >= 0]] = True
             yield some.size * TAKING
-    found: list[Integers] = []
+    held_rows: list[Integers] = []
     before = np.empty(size, np.uint32)
     count = 0
     for stretch in step_slices(size):
         here = held[stretch]
-        found.append(np.flatnonzero(here) + stretch.start)
+        held_rows.append(np.flatnonzero(here) + stretch.start)
         before[stretch] = here.cumsum() - here + count
-        count += found[-1].size
+        count += held_rows[-1].size
         yield here.size * TAKING
-    return (yield from filled(np.empty(count, np.int64), found)), before
+    return (yield from filled(np.empty(count, np.int64), held_rows)), before
 
 
 def _run(kept: LiveOperations, row_of: Rows) -> Steps[Run]:
@@ -103,11 +103,11 @@ def _united(columns: Sequence[Integers]) -> Steps[Integers]:
     for some in (some for column in columns for some in step_parts(column)):
         parts.append(distinct(some))
         yield some.size * SORTING
-    found: list[Integers] = []
+    merged_parts: list[Integers] = []
     for slices in split_by_value(parts):
-        found.append(distinct(np.concatenate([part[some] for part, some in zip(parts, slices, strict=True)])))
-        yield found[-1].size * SORTING
-    return (yield from concatenated(found))
+        merged_parts.append(distinct(np.concatenate([part[some] for part, some in zip(parts, slices, strict=True)])))
+        yield merged_parts[-1].size * SORTING
+    return (yield from concatenated(merged_parts))
 
 
 def _remaining(older: ChainTable, newer: ChainTable, rows: Integers) -> Steps[ChainTable]:

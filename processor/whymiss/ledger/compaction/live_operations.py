@@ -66,11 +66,11 @@ def live_operations(base: Segment, segment: Segment, place: Place, resets: Reset
         kept.append(LiveOperations(some.keys[chosen], hits.ordinals, hits.stores, hits.rows, surplus[chosen], chained))
         yield some.keys.size * LOOKING + counted * COUNTING
     return LiveOperations(
-        (yield from concatenated([one.keys for one in kept])),
-        (yield from concatenated([one.ordinals for one in kept])),
-        (yield from concatenated([one.stores for one in kept])),
-        (yield from concatenated([one.rows for one in kept])),
-        (yield from concatenated([one.surplus for one in kept])),
+        (yield from concatenated([part_kept.keys for part_kept in kept])),
+        (yield from concatenated([part_kept.ordinals for part_kept in kept])),
+        (yield from concatenated([part_kept.stores for part_kept in kept])),
+        (yield from concatenated([part_kept.rows for part_kept in kept])),
+        (yield from concatenated([part_kept.surplus for part_kept in kept])),
         chained,
     )
 
@@ -129,14 +129,14 @@ def _live(some: _KeyRange, resets: ResetColumns, position: int) -> tuple[Flags, 
 
 def _live_where_counted(hits: CountedOperations, resets: ResetColumns, position: int) -> tuple[Flags, Flags]:
     """Which operations on some whole blocks stay at a position, and which have removals before them."""
-    found = count_copies(hits, resets, position)
-    low = np.where(found.reset < 0, found.low, 0)  # guard: fold-barrier
+    counts = count_copies(hits, resets, position)
+    low = np.where(counts.reset < 0, counts.low, 0)  # guard: fold-barrier
     # Rank of each store among its block's, from the last one back.
-    stores = (hits.stores & found.counted).astype(np.int64)
-    lengths = found.last - found.starts + 1
+    stores = (hits.stores & counts.counted).astype(np.int64)
+    lengths = counts.last - counts.starts + 1
     running = stores.cumsum()
-    rank = running[found.last].repeat(lengths) - running
+    rank = running[counts.last].repeat(lengths) - running
     stays = (stores > 0) & (rank < low.repeat(lengths))  # guard: fold-held, fold-copies
-    odd = found.surplus & (found.reset < 0)
-    stays[found.last[odd & (low == 0)]] = True  # guard: fold-surplus
+    odd = counts.surplus & (counts.reset < 0)
+    stays[counts.last[odd & (low == 0)]] = True  # guard: fold-surplus
     return stays, odd.repeat(lengths) & hits.stores & (rank == (low - 1).repeat(lengths))

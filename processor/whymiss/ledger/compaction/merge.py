@@ -125,14 +125,14 @@ def _one(parts: Sequence[tuple[Run, int, int]]) -> Steps[Run]:
     codes = yield from prefaulted(np.empty(rows, np.uint32))
     begin = 0
     for slices in split_by_value([run.keys for run, _, _ in parts]):
-        order, found = ordered(
+        order, ascending = ordered(
             np.concatenate([run.keys[some] for (run, _, _), some in zip(parts, slices, strict=True)])
         )
         moved = np.concatenate([_moved(*part, some) for part, some in zip(parts, slices, strict=True)])
-        end = begin + found.size
-        keys[begin:end], codes[begin:end] = found, moved.take(order)
+        end = begin + ascending.size
+        keys[begin:end], codes[begin:end] = ascending, moved.take(order)
         begin = end
-        yield found.size * (SORTING + TAKING)
+        yield ascending.size * (SORTING + TAKING)
     passing = yield from BloomFilter.in_steps(keys)
     sliced = yield from BucketIndex.in_steps(keys)
     return Run(keys, codes, chained=any(run.chained for run, _, _ in parts), passing=passing, buckets=sliced)

@@ -76,11 +76,11 @@ class BatchBuilder:
 
     def add_singles(self, index: int, events: Sequence[object], begin: int) -> int:
         """Take neighbouring events of one block each, from one of them on; returns how many; 0 for none, or too few."""
-        found = gather(events, begin, tokens=self.digests_tokens) if index >= self._alone_until else None
-        if found is None:
+        gathered = gather(events, begin, tokens=self.digests_tokens) if index >= self._alone_until else None
+        if gathered is None:
             return 0
-        wire, count = found.first, len(found.parents)
-        if found.keys is None:  # guard: columns-alone
+        wire, count = gathered.first, len(gathered.parents)
+        if gathered.keys is None:  # guard: columns-alone
             # Else the next of them would gather the rest of them again.
             self._alone_until = index + count
             return 0
@@ -89,15 +89,15 @@ class BatchBuilder:
         if self.digests_tokens:
             column = self._tokens.setdefault(row, array("Q"))
             own_first = len(column) // row
-            column += found.tokens
+            column += gathered.tokens
         else:
             row = 0
-        ahead = found.ahead
+        ahead = gathered.ahead
         first = (len(self._keys) >> 3) + ahead
-        self._keys += found.keys
-        parent, described = found.parents[ahead], wire.lora_name is not UNSET
+        self._keys += gathered.keys
+        parent, described = gathered.parents[ahead], wire.lora_name is not UNSET
         slot = StoredSlot(index + ahead, wire, parent, first, first + 1, None, described, False, row, own_first)
-        self._slots.append(SinglesSlot(slot, ahead, found.parents, count - found.parents.count(None)))
+        self._slots.append(SinglesSlot(slot, ahead, gathered.parents, count - gathered.parents.count(None)))
         return count
 
     def add_covered(self, index: int, event: WireStoredUnread, begin: int, count: int) -> None:

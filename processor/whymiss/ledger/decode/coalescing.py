@@ -66,14 +66,14 @@ def gather(events: Sequence[object], begin: int, *, tokens: bool) -> Gathered | 
     first = events[row] if row < len(events) >= begin + FEWEST else None
     if (type(first) is not WireStored and type(first) is not WireStoredUnread) or not _may_begin(first):
         return None
-    said, place, width = _said_of_store(first), _said_of_place(first), len(first.block_hashes)
+    said_first, place, width = _said_of_store(first), _said_of_place(first), len(first.block_hashes)
     column = array("Q")
     hashes: list[Raw] = []
     parents: list[int | None] = []
     for at in range(begin, len(events)):
         event = events[at]
         if type(event) is WireStored or type(event) is WireStoredUnread:
-            if _said_of_store(event) != said or len(event.block_hashes) != width:  # guard: singles-alike
+            if _said_of_store(event) != said_first or len(event.block_hashes) != width:  # guard: singles-alike
                 break
             parent = _parent_of_single(event, column, tokens=tokens)
             if parent is None:  # guard: singles-root

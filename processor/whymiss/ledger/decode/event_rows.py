@@ -36,13 +36,13 @@ class RemovedSlot(msgspec.Struct, gc=False):
     at_first: int
 
 
-def same_medium(one: WireRemoved, other: WireRemoved) -> bool:
+def same_medium(first: WireRemoved, other: WireRemoved) -> bool:
     """Whether a removal is of the place of another one."""
     return (
-        one.medium == other.medium
-        and one.group_idx == other.group_idx
-        and one.locality == other.locality
-        and one.ownership == other.ownership
+        first.medium == other.medium
+        and first.group_idx == other.group_idx
+        and first.locality == other.locality
+        and first.ownership == other.ownership
     )
 
 

@@ -82,10 +82,10 @@ class ExtrasReader:
         return kind, self._digester.extra_digest(kind, encode(value))
 
     def _entry(self, encoded: bytes, adapter: str | None) -> tuple[ExtraKey, ...]:
-        known = self._seen.get((encoded, adapter))
-        if known is None:
-            known = self._seen[encoded, adapter] = self._read_entry(read_anything(encoded), adapter)
-        return known
+        keys_of_entry = self._seen.get((encoded, adapter))
+        if keys_of_entry is None:
+            keys_of_entry = self._seen[encoded, adapter] = self._read_entry(read_anything(encoded), adapter)
+        return keys_of_entry
 
     def _read_entry(self, entry: object, adapter: str | None) -> tuple[ExtraKey, ...]:
         if entry is None:

@@ -227,8 +227,8 @@ class ChainBuilder:
             return 0, -1
         self._event_ending_with[key] = len(self._ends)  # guard: chaining-single-tail
         depth, extras = tail.depth + 1, tail.extras
-        known = tail.prefix is not None and event.own is not None  # guard: chaining-single-digest
-        flags |= PLACED | HAS_PREFIX if known else PLACED
+        prefix_known = tail.prefix is not None and event.own is not None  # guard: chaining-single-digest
+        flags |= PLACED | HAS_PREFIX if prefix_known else PLACED
         end_tail = tail
         if tail.last or first.described is (extras is None):  # guard: chaining-single-salted, chaining-single-described
             end_tail = self._chain_tails.with_extra_keys(tail, depth, (), first.lora_name, described=first.described)
@@ -237,8 +237,8 @@ class ChainBuilder:
             flags |= HAS_EXTRAS
         piece = (parent, extras or 0, end_tail.last, depth, ordinal - position, end_tail.kinds, first.group, flags)
         self._note(ordinal, piece)
-        self._ends.append(ChainTail(depth, 0 if known else None, extras, end_tail.last, end_tail.kinds))
-        if not known:
+        self._ends.append(ChainTail(depth, 0 if prefix_known else None, extras, end_tail.last, end_tail.kinds))
+        if not prefix_known:
             return 0, -1
         return (tail.prefix or 0) if number is None else ~number, depth
 

@@ -123,13 +123,13 @@ class SegmentBuilder:
             part.keys.append(event.keys)
             part.codes.append(self._chains.add_singles(event, base, lookups))
             return
-        for one in event.expanded():
-            if isinstance(one, Stored):
-                ordinal = base + one.index
-                self._store(one, ordinal, lookups.store(ordinal, one.parent), None)
+        for single in event.expanded():
+            if isinstance(single, Stored):
+                ordinal = base + single.index
+                self._store(single, ordinal, lookups.store(ordinal, single.parent), None)
             else:
-                lookups.remove(base + int(one.at[0]))
-                self._remove(one, base)
+                lookups.remove(base + int(single.at[0]))
+                self._remove(single, base)
 
     # --- re-announcements ---------------------------------------------------------------------
 

@@ -27,20 +27,20 @@ class ChainScan(msgspec.Struct, frozen=True, eq=False):
 
 def scan_chain(history: SegmentStore, keys: Keys) -> ChainScan:
     """The first blocks of a chain, as far as their places are known. Most lie side by side."""
-    found: list[ChainScan] = []
+    scanned: list[ChainScan] = []
     done = 0
     while done < keys.size and (located := history.locate(int(keys[done]))) is not None:
         some = _scan_adjacent(*located, keys[done:])
-        found.append(some)
+        scanned.append(some)
         done += some.flags.size
-    if len(found) == 1:
-        return found[0]
+    if len(scanned) == 1:
+        return scanned[0]
     return ChainScan(
-        np.concatenate([np.zeros(0, np.int64), *(part.depth for part in found)]),
-        np.concatenate([np.zeros(0, np.uint64), *(part.own for part in found)]),
-        np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in found)]),
-        np.concatenate([np.zeros(0, np.uint64), *(part.extras for part in found)]),
-        np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in found)]),
+        np.concatenate([np.zeros(0, np.int64), *(part.depth for part in scanned)]),
+        np.concatenate([np.zeros(0, np.uint64), *(part.own for part in scanned)]),
+        np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in scanned)]),
+        np.concatenate([np.zeros(0, np.uint64), *(part.extras for part in scanned)]),
+        np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in scanned)]),
     )
 
 

@@ -59,7 +59,7 @@ def _rows_under(part: Segment, parent: int | None) -> Integers:
 def _followers(part: Segment, key: int) -> Integers:
     """Rows that follow a block inside one event."""
     chains = part.chains
-    found = [NO_INTEGERS]
+    followers = [NO_INTEGERS]
     for place, run in part.runs.items():
         if not run.chained or not run.filter.may_hold(key):
             continue
@@ -69,5 +69,5 @@ def _followers(part: Segment, key: int) -> Integers:
             rows = rows[rows < len(chains)]
             pieces = chains.piece_of(rows)
             inside = (chains.first[pieces] < rows) | ((chains.flags_of(pieces) & CONTINUES) != 0)
-            found.append(rows[inside])  # guard: children-inside
-    return np.concatenate(found)
+            followers.append(rows[inside])  # guard: children-inside
+    return np.concatenate(followers)

@@ -183,10 +183,10 @@ def _rows_at_depth(chains: ChainTable, rows: Integers, depth: int, position: int
     """Which rows were stored before a position and are that deep."""
     if rows.size > FEW:
         pieces = chains.piece_of(rows)
-        found: list[int] = rows[
+        rows_there: list[int] = rows[
             comparable(chains, pieces, position) & (depths_of(chains, rows, pieces) == depth)
         ].tolist()
-        return found
+        return rows_there
     return [row for row in rows.tolist() if _is_at_depth(chains, row, depth, position)]
 
 

@@ -73,15 +73,15 @@ class Siblings:
 
     def children(self, parent: int | None, position: int, limit: int | None) -> Sequence[int]:
         """Blocks stored under a parent before a position, in order; no more than ``limit``."""
-        found: dict[int, None] = {}
+        children: dict[int, None] = {}
         for part in self._history.parts():
             if part.begin >= position:
                 break
             for key in children_in(part, parent, position):
-                found[key] = None
-                if len(found) == limit:
-                    return list(found)
-        return list(found)
+                children[key] = None
+                if len(children) == limit:
+                    return list(children)
+        return list(children)
 
     def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks of a chain have a known digest of their own tokens."""
@@ -143,11 +143,11 @@ class Siblings:
         piece: tuple[ChainTable, int],
         missed_chain: MissedChain,
         matched: Mapping[tuple[int, int], tuple[ChainTable, Integers]],
-        known: tuple[int, dict[tuple[int, int], _Step | None]],
+        ancestors_known: tuple[int, dict[tuple[int, int], _Step | None]],
     ) -> int:
         """How many matched blocks lie on the chain from a sibling of the tail's head to the end of a piece."""
         head, count = missed_chain.head, 0
-        for part, number, end in self._ancestry(*piece, *known):
+        for part, number, end in self._ancestry(*piece, *ancestors_known):
             some = matched.get((id(part), number))
             count += 0 if some is None else int(some[1].searchsorted(end))
             above = part.entry(number).depth
@@ -180,10 +180,10 @@ class Siblings:
         if entry.flags & CONTINUES:
             return chains, piece - 1, entry.depth
         # guard: repeats-before
-        found = self._history.locate_before(entry.parent, position) if entry.flags & HAS_PARENT else None
-        if found is None:
+        located = self._history.locate_before(entry.parent, position) if entry.flags & HAS_PARENT else None
+        if located is None:
             return None
-        upper, row = found
+        upper, row = located
         piece = upper.piece_at(row)
         below = upper.entry(piece).depth + row - int(upper.first[piece]) >= entry.depth
         return None if below else (upper, piece, entry.depth)

@@ -25,24 +25,24 @@ class _StoreEvent(msgspec.Struct, frozen=True, eq=False):
 def stores(history: SegmentStore, first: int, last: int) -> Sequence[Store]:
     """The stores of chains with ordinals in ``[first, last)``, in order."""
     events = [
-        one
+        event
         for segment in history.segments
         if segment.begin < last and segment.end > first
-        for one in _of(segment, first, last)
+        for event in _of(segment, first, last)
     ]
     if not events:
         return []
     return [
         Store(
-            keys=one.keys,
-            start=one.start,
-            parent=one.parent,
-            position=one.position,
-            unix_nanos=history.nanos_at(one.ordinal),
-            reported=one.reported,
-            parent_tail_unix_nanos=_parent_tail_nanos(history, one),
+            keys=event.keys,
+            start=event.start,
+            parent=event.parent,
+            position=event.position,
+            unix_nanos=history.nanos_at(event.ordinal),
+            reported=event.reported,
+            parent_tail_unix_nanos=_parent_tail_nanos(history, event),
         )
-        for one in events
+        for event in events
     ]
 
 
@@ -69,14 +69,14 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_StoreEvent]:
             )
 
 
-def _parent_tail_nanos(history: SegmentStore, one: _StoreEvent) -> int | None:
+def _parent_tail_nanos(history: SegmentStore, event: _StoreEvent) -> int | None:
     """When a parent was last stored as the end of an event, before the event that continues it."""
-    if one.parent is None:
+    if event.parent is None:
         return None
-    for part, row in history.located(one.parent):
+    for part, row in history.located(event.parent):
         piece = part.chains.piece_at(row)
         ordinal = int(part.chains.ordinals[piece])
-        if ordinal >= one.ordinal:  # guard: stores-tail-before
+        if ordinal >= event.ordinal:  # guard: stores-tail-before
             continue
         # guard: stores-tail-end, stores-tail-cut
         if part.chains.entry(piece).flags & TAIL and row + 1 == part.chains.end_of(piece):

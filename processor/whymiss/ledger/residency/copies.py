@@ -110,25 +110,25 @@ class Residencies(msgspec.Struct, frozen=True, eq=False):
 
 
 def residencies_of(
-    found: CopyCounts, hits: CountedOperations | SelectedOperations, resets: ResetColumns
+    counts: CopyCounts, hits: CountedOperations | SelectedOperations, resets: ResetColumns
 ) -> Residencies:
     """The states of the blocks of a tally."""
-    held, sure = found.low > 0, ~found.unsure
+    held, sure = counts.low > 0, ~counts.unsure
     states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)  # guard: judge-unsure
-    stored = np.where(hits.stores & found.counted, np.arange(hits.stores.size), -1)
-    ordinals = hits.ordinals[np.where(held, np.maximum.reduceat(stored, found.starts), found.last)]
+    stored = np.where(hits.stores & counts.counted, np.arange(hits.stores.size), -1)
+    ordinals = hits.ordinals[np.where(held, np.maximum.reduceat(stored, counts.starts), counts.last)]
     removals = np.where(states == _EVICTED, _REMOVED, -1).astype(np.int8)
-    after = found.reset >= 0
+    after = counts.reset >= 0
     if not after.any():
         return Residencies(states, removals, ordinals, after)
-    ended = after & (held | found.unsure)  # guard: judge-ended-unsure
+    ended = after & (held | counts.unsure)  # guard: judge-ended-unsure
     states[ended] = _EVICTED  # guard: judge-ended
-    states[found.lost] = _UNKNOWN  # guard: judge-lost
+    states[counts.lost] = _UNKNOWN  # guard: judge-lost
     # What may have been gone already surely is now, but not surely through the barrier.
-    effects = np.where(held, _OF_EFFECT[resets.effects[found.reset]], -1)  # guard: judge-ended-reason
-    removals = np.where(found.lost, -1, np.where(ended, effects, removals)).astype(np.int8)
-    at_reset = ended | found.lost
-    first = resets.ordinals[np.maximum(found.reset, 0)]
+    effects = np.where(held, _OF_EFFECT[resets.effects[counts.reset]], -1)  # guard: judge-ended-reason
+    removals = np.where(counts.lost, -1, np.where(ended, effects, removals)).astype(np.int8)
+    at_reset = ended | counts.lost
+    first = resets.ordinals[np.maximum(counts.reset, 0)]
     return Residencies(states, removals, np.where(at_reset, first, ordinals), at_reset)
 
 

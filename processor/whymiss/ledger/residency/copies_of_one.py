@@ -47,20 +47,20 @@ def residency_of_one(operations: Sequence[Operation], resets: ResetColumns, posi
             copies -= 1
             least = min(least, copies)
     if copies > least:  # guard: one-never-negative
-        found = BlockResidency(Residency.RESIDENT, None, stored, False)
+        residency = BlockResidency(Residency.RESIDENT, None, stored, False)
     elif least < 0 or begun is ResetEffect.HOLE:  # guard: one-hole-unsure, one-surplus
-        found = BlockResidency(Residency.AMBIGUOUS, None, last, False)
+        residency = BlockResidency(Residency.AMBIGUOUS, None, last, False)
     else:
-        found = BlockResidency(Residency.EVICTED, Removal.REMOVED, last, False)
-    return _after_reset(found, resets, epoch, position) if barred else found
+        residency = BlockResidency(Residency.EVICTED, Removal.REMOVED, last, False)
+    return _after_reset(residency, resets, epoch, position) if barred else residency
 
 
-def _after_reset(found: BlockResidency, resets: ResetColumns, epoch: int, position: int) -> BlockResidency:
+def _after_reset(residency: BlockResidency, resets: ResetColumns, epoch: int, position: int) -> BlockResidency:
     """The same where every block changed at once after the block's last operation."""
     until, first = int(resets.ordinals.searchsorted(position)), int(resets.ordinals[epoch])
     if resets.holes_before[until] > resets.holes_before[epoch]:
         return BlockResidency(Residency.UNKNOWN, None, first, True)  # guard: one-lost
-    match found.state:
+    match residency.state:
         case Residency.RESIDENT:
             # guard: one-ended
             return BlockResidency(Residency.EVICTED, _OF_EFFECT[ResetEffect(int(resets.effects[epoch]))], first, True)
@@ -68,4 +68,4 @@ def _after_reset(found: BlockResidency, resets: ResetColumns, epoch: int, positi
             # What may have been gone already surely is now, but not surely through the barrier.
             return BlockResidency(Residency.EVICTED, None, first, True)  # guard: one-ended-unsure
         case _:
-            return found
+            return residency

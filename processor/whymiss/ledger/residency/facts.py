@@ -92,18 +92,18 @@ class ColumnFacts(ChainFacts):
     def __getitem__(self, index: int | _Slice) -> Fact | ColumnFacts:
         if isinstance(index, slice):
             return ColumnFacts(self._states[index], lambda: self._some(index))
-        known = self._known()
-        ordinal, removal = int(known.ordinals[index]), int(known.removals[index])
+        details = self._known()
+        ordinal, removal = int(details.ordinals[index]), int(details.removals[index])
         return Fact(
             state=STATES[self._states[index]],
-            at_unix_nanos=None if ordinal < 0 else int(known.nanos[index]),
+            at_unix_nanos=None if ordinal < 0 else int(details.nanos[index]),
             removal=None if removal < 0 else REMOVALS[removal],
             ordinal=None if ordinal < 0 else ordinal,
         )
 
     def __iter__(self) -> Iterator[Fact]:
-        known = self._known()
-        columns = (column.tolist() for column in (self._states, known.removals, known.ordinals, known.nanos))
+        details = self._known()
+        columns = (column.tolist() for column in (self._states, details.removals, details.ordinals, details.nanos))
         for state, removal, ordinal, nanos in zip(*columns, strict=True):
             if ordinal < 0:
                 yield Fact(state=STATES[state])
@@ -117,8 +117,8 @@ class ColumnFacts(ChainFacts):
     __hash__ = None  # type: ignore[assignment]
 
     def _some(self, index: _Slice) -> Details:
-        known = self._known()
-        return Details(known.removals[index], known.ordinals[index], known.nanos[index])
+        details = self._known()
+        return Details(details.removals[index], details.ordinals[index], details.nanos[index])
 
     def leading(self, states: Collection[Residency]) -> int:
         """How many of the first blocks are in one of these states."""

@@ -73,18 +73,18 @@ class Resets:
         """Those that mean something for a tier."""
         if not self.all:
             return NO_RESETS
-        known = self._columns.get(tier)
-        if known is None:
-            pairs = [(one, effect) for one in self.all if (effect := one.effect_on(tier)) is not None]
+        columns = self._columns.get(tier)
+        if columns is None:
+            pairs = [(reset, effect) for reset in self.all if (effect := reset.effect_on(tier)) is not None]
             effects = np.array([effect for _, effect in pairs], np.int8)
             holes = np.concatenate((np.zeros(1, np.int64), (effects == ResetEffect.HOLE).cumsum()))
-            known = self._columns[tier] = ResetColumns(
-                np.array([one.ordinal for one, _ in pairs], np.int64),
-                np.array([one.unix_nanos for one, _ in pairs], np.int64),
+            columns = self._columns[tier] = ResetColumns(
+                np.array([reset.ordinal for reset, _ in pairs], np.int64),
+                np.array([reset.unix_nanos for reset, _ in pairs], np.int64),
                 effects,
                 holes,
             )
-        return known
+        return columns
 
     def between(self, tier: Tier, first: int, last: int) -> bool:
         """Whether there is one in ``[first, last)``."""
@@ -95,15 +95,15 @@ class Resets:
 
     def begin_unknown(self, edge: int, unix_nanos: int) -> None:
         """Drop what lies before an ordinal, and let nothing be known of what happened until then."""
-        self.all = [Reset(edge - 1, unix_nanos), *(one for one in self.all if one.ordinal >= edge)]
+        self.all = [Reset(edge - 1, unix_nanos), *(reset for reset in self.all if reset.ordinal >= edge)]
         self._columns.clear()
 
     def forget(self, edge: int) -> None:
         """Drop what lies before an ordinal, but for each tier's last one: counts begin there."""
-        kept = {one.ordinal for one in self.all if one.ordinal >= edge}
+        kept = {reset.ordinal for reset in self.all if reset.ordinal >= edge}
         for tier in Tier:
-            before = [one.ordinal for one in self.all if one.ordinal < edge and one.effect_on(tier) is not None]
+            before = [reset.ordinal for reset in self.all if reset.ordinal < edge and reset.effect_on(tier) is not None]
             kept.update(before[-1:])  # guard: barrier-last-kept
         if len(kept) < len(self.all):
-            self.all = [one for one in self.all if one.ordinal in kept]
+            self.all = [reset for reset in self.all if reset.ordinal in kept]
             self._columns.clear()

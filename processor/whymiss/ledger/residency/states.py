@@ -49,8 +49,8 @@ def _judged(
             return Details(turns.removals, ordinals, nanos_of(ordinals))
 
         return turns.owners, turns.states, plainly
-    found = count_copies(hits, resets, position)
-    judged = residencies_of(found, hits, resets)
+    alternation = count_copies(hits, resets, position)
+    judged = residencies_of(alternation, hits, resets)
 
     def in_full() -> Details:
         at_reset = judged.at_reset
@@ -59,4 +59,4 @@ def _judged(
         nanos[~at_reset] = nanos_of(judged.ordinals[~at_reset])
         return Details(judged.removals, judged.ordinals, nanos)
 
-    return found.owners, judged.states, in_full
+    return alternation.owners, judged.states, in_full

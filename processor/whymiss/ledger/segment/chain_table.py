@@ -225,8 +225,8 @@ def digests_in_steps(
 
 
 def _digests(columns: Sequence[Keys | None], parts: Sequence[ChainTable], rows: Integers | None) -> Steps[Keys]:
-    known = [
+    columns_known = [
         np.zeros(len(part), np.uint64) if column is None else column
         for column, part in zip(columns, parts, strict=True)
     ]
-    return concatenated(known) if rows is None else taken(known, rows)
+    return concatenated(columns_known) if rows is None else taken(columns_known, rows)

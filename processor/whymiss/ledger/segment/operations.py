@@ -146,18 +146,18 @@ def sorted_run(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *,
     return Run(found, coded.take(order), chained=chained)
 
 
-def grouped(found: Sequence[CountedOperations]) -> CountedOperations:
+def grouped(parts: Sequence[CountedOperations]) -> CountedOperations:
     """Operations of several segments, oldest first, of each block side by side."""
-    if not found:
+    if not parts:
         return NO_OPERATIONS
-    if len(found) == 1:
-        return found[0]
-    owners = np.concatenate([some.owners for some in found])
+    if len(parts) == 1:
+        return parts[0]
+    owners = np.concatenate([some.owners for some in parts])
     order = owners.argsort(kind="stable")
-    stores = np.concatenate([some.stores for some in found])
+    stores = np.concatenate([some.stores for some in parts])
     return CountedOperations(
         owners.take(order),
         stores.take(order),
-        lambda: np.concatenate([some.ordinals for some in found]).take(order),
-        found[0].begin,
+        lambda: np.concatenate([some.ordinals for some in parts]).take(order),
+        parts[0].begin,
     )

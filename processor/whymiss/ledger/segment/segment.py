@@ -80,10 +80,10 @@ class Segment:
     def select(self, place: Place, probe: Probe) -> SelectedOperations | None:
         """The operations of a place on some blocks; ``None`` where there are none."""
         run = self.runs.get(place)
-        found = None if run is None else run.find(probe)
-        if run is None or found is None:
+        joined = None if run is None else run.find(probe)
+        if run is None or joined is None:
             return None
-        return self.decode_codes(run, found[0], run.codes[found[1]].astype(np.int64))
+        return self.decode_codes(run, joined[0], run.codes[joined[1]].astype(np.int64))
 
     def operations_on(self, run: Run, key: int) -> Iterator[Operation]:
         """The operations of a run on one block that change the number of its copies, in order."""
