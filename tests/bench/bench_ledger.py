@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from tests.bench import ledger_peers as peers
-from tests.bench.ledger_history import Column, SegmentStore, columns_of, timed
+from tests.bench.ledger_history import Column, History, columns_of, timed
 from tests.bench.ledger_load import BLOCKS, FORMS, GROWING, SHAPES, WITH_REMOVALS, Words, batches, payload
 from whymiss.edge.service import spare_collections
 from whymiss.ledger.decode.batch import decode_batch
@@ -231,7 +231,7 @@ def percentiles(values: Column, *wanted: float) -> str:
 
 def history(operations: int, engines: int) -> None:
     """A verdict's questions and the pauses of ingest, with so many operations retained."""
-    filled = SegmentStore(operations, engines)
+    filled = History(operations, engines)
     begin = resident_bytes()
     filled.fill()
     ledger = filled.ledger

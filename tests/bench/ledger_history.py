@@ -72,7 +72,7 @@ class Pauses:
         self.wall.append((time.perf_counter() - wall) * 1e3)
 
 
-class SegmentStore:
+class History:
     """Fills a ledger from a fleet until its window moves."""
 
     def __init__(self, operations: int, engines: int) -> None:
@@ -271,7 +271,7 @@ def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], obje
     }
 
 
-def timed(history: SegmentStore) -> dict[str, Column]:
+def timed(history: History) -> dict[str, Column]:
     """Milliseconds that each question took, one entry a call, and all of a verdict's together, one a lookup."""
     found: dict[str, list[float]] = {}
     for asked in history.inside():
