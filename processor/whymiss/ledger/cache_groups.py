@@ -1,4 +1,4 @@
-"""The KV-cache groups of one stream, as its stores describe them."""
+"""Column families: the KV-cache groups of one stream (dense, sliding window, Mamba) and the tiers, as its stores describe them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger as bytes, and back.
+"""Checkpoint: the segments of all streams as checksummed chunks, and back.
 
 A checkpoint is a sequence of chunks: a length, a checksum of the chunk and its number, and the chunk itself. The first
 says which version wrote it and under which key, the last how many streams there were and what stands for the
@@ -7,7 +7,7 @@ Whatever does not fit is ``BadInput`` with the offset of the chunk, and leaves t
 
 Digests compare under one key only. A checkpoint names the key by a digest of its own and never holds it: who
 keeps the key keeps it elsewhere. Under another key nothing is read, for a block without its digests would
-look like one that nobody has ever seen.
+look like one that was never stored.
 
 Batches that wait behind a gap are not written: the gap is still there when the publisher is followed again.
 """

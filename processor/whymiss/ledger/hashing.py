@@ -1,4 +1,4 @@
-"""Keyed digests that stand for token ids and extra keys.
+"""Keyed hashing: digests in place of token ids and extra keys.
 
 A block's own digest is a multilinear hash of its token ids modulo 2^64 (Carter and Wegman, *Universal
 classes of hash functions*, 1979; Lemire and Kaser, *Strongly universal string hashing is fast*, 2014):
@@ -12,7 +12,7 @@ differences: 2^-46 or less for token ids below 2^17 apart, 2^-63 for nearly all 
 
 A prefix digest is the same construction over the own digests of a chain, with one multiplier a depth.
 It is a sum, so a chain that arrives in several events has the same digests as one that arrives whole,
-and it needs no loop. Nothing here outlives the process: the key does not.
+and it needs no loop. No digest is of use after the process: its key is gone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Digester:
         """Blocks' own digests by those of the same tokens in references, as far as that is known."""
 
     def block_digests(self, tokens: Sequence[int] | Keys, block_size: int, count: int) -> Keys:
-        """Digest of each of ``count`` blocks of ``block_size`` consecutive token ids.
+        """Digest of each of ``count`` blocks of ``block_size`` consecutive token ids: uint64, in their order.
 
         ``tokens`` holds at least ``count * block_size`` ids, taken modulo 2^64.
         """
@@ -76,7 +76,7 @@ class Digester:
         return constant
 
     def prefix_digests(self, own: Keys, parent: int, depth: int) -> Keys:
-        """Digest of everything from block 0 to the end of each of the blocks.
+        """Digest of everything from block 0 to the end of each of the blocks: uint64, aligned with ``own``.
 
         ``own`` are the blocks' own digests (or those of their extra keys, see ``extras_digest``),
         ``depth`` the depth of the first one and ``parent`` the prefix digest of the block before it:
@@ -91,7 +91,7 @@ class Digester:
         return prefixes
 
     def depth_multipliers(self, depth: int, count: int) -> Keys:
-        """What the own digests of consecutive blocks are multiplied with, the first of them at a depth."""
+        """What the own digests of ``count`` consecutive blocks are multiplied with, the first of them at a depth: uint64."""
         begin = depth % _DEPTH_MAX
         end = begin + count
         if end > self._of_depth.size:

@@ -1,4 +1,4 @@
-"""All records of a fleet: sequence numbers in, answers about any worker out."""
+"""All streams of a fleet as one store: numbered batches in, answers about any stream at a position out."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class Ledger:
         return self._record(stream).as_of(keys, position, tier, group)
 
     def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, LazyChainFacts]:
-        """What the other streams of the view say of a chain whose first block they have heard of by a time."""
+        """What the other streams of the view say of a chain whose first block they have named by a time."""
         found = {}
         for other in self.view_of(stream):
             position = self.position_at(other, unix_nanos)

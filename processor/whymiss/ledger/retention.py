@@ -1,4 +1,4 @@
-"""How long history is kept: over a time, within a number of bytes, and without holding anybody up."""
+"""Retention and compaction scheduling: which segments expire, by time or by bytes, and how much compaction a batch pays for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What one stream stored and removed over the window, and what it held where the window begins.
+"""The segment store of one stream: immutable segments over a base snapshot, with point lookups and compaction.
 
-The newest events lie in the youngest of a list of immutable segments, what outlived the window in the
-*base*. Small segments are merged into larger ones, and one whose time is over is folded into the base; both
+The newest events lie in the youngest of a list of segments, what was held when older ones expired in the *base*.
+Small segments are merged into larger ones, and an expired one is folded into the base; both
 are done in steps, so that no batch waits for them.
 """
 
@@ -152,7 +152,7 @@ class SegmentStore:
         return operations
 
     def lows(self, place: Place, keys: Keys, position: int) -> Integers:
-        """Copies that each block surely had before a position."""
+        """Copies that each block surely had before a position: int64, aligned with ``keys``."""
         low = np.zeros(keys.size, np.int64)
         hits = self.counted_operations(place, Probe(keys), position)
         if hits.owners.size:

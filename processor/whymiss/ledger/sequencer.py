@@ -1,4 +1,4 @@
-"""One publisher's batches in the order of their numbers.
+"""Sequencing: one publisher's batches in the order of their numbers, with gaps, replays, duplicates and restarts.
 
 Each publisher numbers its batches from 0. A batch that skips numbers leaves a gap: it waits while the
 publisher is asked to replay what is missing, and becomes a hole once the wait is over. A number that

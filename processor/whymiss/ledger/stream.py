@@ -1,9 +1,8 @@
-"""One publisher's record: everything that its numbered events said, in order.
+"""One stream: the memtable in front of a segment store, and every question about what one publisher said, in order.
 
 The record answers questions about a *position* (a number of events), never about "now". A block is
-resident when surely a copy is there, gone when surely none is, and ambiguous in between; see ``count_copies``.
-Batches are noted when they come and laid out in columns once there are enough of them or a question
-needs them.
+resident when surely a copy is there, gone when surely none is, and ambiguous in between; see ``residency/copies``.
+Batches wait in the memtable until there are enough of them or a question needs them (read-your-writes).
 
 This file refuses to know clocks, sockets and who asks.
 """
@@ -28,10 +27,10 @@ from .segment.segment import Place
 from .segment_store import SegmentStore
 
 PENDING_ROWS = 1 << 13
-"""Operations noted before they are laid out."""
+"""Operations in the memtable before it is flushed."""
 
 PENDING_BATCHES = 512
-"""Batches noted before they are laid out."""
+"""Batches in the memtable before it is flushed."""
 
 HOLES_MAX = 1024
 """Holes told apart; when there are more, the two oldest become one."""
@@ -54,7 +53,7 @@ class StreamRecord:
         self._pending: list[tuple[int, KvBatch]] = []
         self._pending_rows = 0
         self._clears = False
-        """Whether a batch that is not laid out yet has a reset in it."""
+        """Whether a batch in the memtable has a reset in it."""
         self._news = False
         """Whether one of them says something new of the groups."""
         self._named = NamedBlocks(self.history, PENDING_ROWS)
@@ -88,11 +87,11 @@ class StreamRecord:
 
     @property
     def pending_since(self) -> float | None:
-        """When the first batch that is not laid out yet was taken; ``None`` if all are."""
+        """When the first batch in the memtable was taken; ``None`` if it is empty."""
         return self.memtable.times[0] if self._pending else None
 
     def settle(self, now: float | None = None) -> None:
-        """Lay out the batches that were noted."""
+        """Flush the memtable: its batches become a segment."""
         if not self._pending:
             return
         if now is not None:
@@ -105,9 +104,9 @@ class StreamRecord:
         self.memtable.flush(self.end)
 
     def _settle_for(self, position: int) -> None:
-        """Lay out what was noted where a question is about what happened before a position.
+        """Read-your-writes: flush the memtable if a question is about what happened before a position.
 
-        Most are about a lookup of some seconds ago, and what came since can wait: laid out for every question, a record
+        Most are about a lookup of some seconds ago, and what came since can wait: flushed for every question, a record
         of many small segments is slow to ask.
         """
         # guard: lazy-position, lazy-waits, lazy-news

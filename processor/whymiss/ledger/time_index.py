@@ -1,4 +1,4 @@
-"""When a publisher's batches were flushed, and which of its events each one ended with."""
+"""Time index: from event ordinals to the publisher's time and back, by bisection over batches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TimeIndex:
         return self.nanos[min(index, len(self.nanos) - 1)]
 
     def nanos_of(self, ordinals: Integers) -> Integers:
-        """The same for many."""
+        """Publisher's time of the batch of each event: int64 nanoseconds since the epoch, aligned with ``ordinals``."""
         index = np.frombuffer(self.ends, np.int64).searchsorted(ordinals, "right")
         found: Integers = np.frombuffer(self.nanos, np.int64)[index]
         return found

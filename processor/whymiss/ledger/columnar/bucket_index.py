@@ -1,7 +1,7 @@
-"""Finding values in a sorted column with few looks at memory: where each slice of the values' range begins in it.
+"""Bucket index: a sparse index of a sorted column, by where each bucket of the value range begins in it.
 
-Halving a column of a million rows looks at twenty places, most of them far from each other. Numbers that are spread
-evenly, as hashes are, lie a few to a slice, and rows of one slice lie side by side.
+Binary search in a column of a million rows looks at twenty places, most of them far from each other. Numbers that are
+spread evenly, as hashes are, lie a few to a bucket, and rows of one bucket lie side by side.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from .kernels import CROWDED, Integers, Rows, Values, join_sorted, sliding_windo
 from .pacing import TAKING, Steps, at_once, step_parts
 
 ROWS_A_BUCKET = 8
-"""Rows in a slice, on average."""
+"""Rows in a bucket, on average."""
 
 INDEXED_FROM = 1 << 12
-"""Rows from which a column is cut into slices; fewer are near each other in any case."""
+"""Rows from which a column gets an index; fewer are near each other in any case."""
 
 _HALF = np.uint64(32)
 
 
 class BucketIndex:
-    """The slices of one sorted column. Immutable."""
+    """Where each bucket of one sorted column begins. Immutable."""
 
     __slots__ = ("_count", "_starts", "_view")
 
@@ -32,7 +32,7 @@ class BucketIndex:
 
     @classmethod
     def of(cls, column: Values) -> BucketIndex | None:
-        """The slices of a column, ``None`` of a short one."""
+        """The index of a sorted column; ``None`` for a short one, which needs none."""
         return at_once(cls.in_steps(column))
 
     @classmethod
@@ -60,12 +60,15 @@ class BucketIndex:
         return self._starts.nbytes
 
     def bucket_of(self, value: int) -> tuple[int, int]:
-        """Where the rows of one slice begin and end, in which a value is if it is anywhere."""
+        """Begin and end of the rows of the only bucket that can hold a value."""
         number = ((value >> 32) * self._count) >> 32
         return self._view[number], self._view[number + 1]
 
     def find(self, column: Values, needles: Values) -> tuple[Integers, Integers] | None:
-        """For needles that occur in the column: which ones, repeated for each row, and the rows, which ascend."""
+        """Joins needles with the column: (needle_index, row), equal-length int64 arrays sorted by needle_index, then row.
+
+        ``None`` without a match.
+        """
         slices = _buckets(needles, self._count)
         begin = self._starts.take(slices).astype(np.int64)
         slices += 1
@@ -86,7 +89,7 @@ class BucketIndex:
 
 
 def _buckets(values: Values, count: int) -> Integers:
-    """The slice of each value, of so many."""
+    """The bucket of each value, of ``count`` buckets: int64."""
     slices = values >> _HALF
     slices *= np.uint64(count)
     slices >>= _HALF

@@ -1,7 +1,7 @@
-"""Finding the rows of a column by value, where the column itself stands in another order.
+"""Hash index: a secondary index of the rows of an unsorted column by value.
 
 A row's number leaves bits of its word free. They hold a *tag*, the lowest bits of the row's value, so that of the rows
-of a slice only those are looked up in the column that are likely to have the value.
+of a bucket only those are looked up in the column that are likely to have the value.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .kernels import (
 from .pacing import SORTING, TAKING, Steps, prefaulted
 
 ROWS_A_BUCKET_BITS = 3
-"""Rows in a slice of the values' range, as a power of two: how far an index is searched line by line."""
+"""Rows in a bucket, as a power of two: how far an index is searched row by row."""
 
 _ALL = (1 << 32) - 1
 
 
 class HashIndex:
-    """The rows in the order of their values, and where in it each slice of the values' range begins."""
+    """The row numbers in the order of their values, and where in it each bucket of the value range begins."""
 
     __slots__ = ("_low", "_rows", "_shift", "_starts", "_tagged", "_view")
 
@@ -70,7 +70,7 @@ class HashIndex:
         return cls(column, rows, starts)
 
     def find_one(self, column: Values, value: int) -> Integers:
-        """All rows that have a value."""
+        """All rows that have a value: int64, ascending."""
         number = value >> self._shift if len(self._view) > 2 else 0
         begin, end = self._view[number], self._view[number + 1]
         if end - begin > CROWDED:
@@ -81,7 +81,7 @@ class HashIndex:
         return np.array([row for row in likely if column.item(row) == value], np.int64)
 
     def find(self, column: Values, values: Values, limit: int) -> tuple[Integers, Integers]:
-        """Which value, and the last ``limit`` rows that have it, for each of some values."""
+        """Joins values with the column: (value_index, row), int64, sorted by value_index, then row; the last ``limit`` rows of each."""
         if values.size <= FEW:
             return self._join_few(column, values.tolist(), limit)
         slices = _buckets(values, 64 - self._shift)
@@ -149,7 +149,7 @@ def _bits(column: Values) -> int:
 
 
 def _buckets(values: Values, bits: int) -> Integers:
-    """The slice that each value lies in."""
+    """The bucket that each value is in: int64."""
     return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(values.size, np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Sorting columns of uniformly spread 64-bit numbers (block hashes, keyed digests)."""
+"""Column kernels: sorting, joining and cutting columns of evenly spread 64-bit numbers. Knows no block."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _COUNTED = np.arange(1 << 19, dtype=np.uint64)
 
 
 def order_of(values: Values) -> Rows:
-    """The rows in ascending order of their values, equal ones in the order in which they stand."""
+    """The row numbers in ascending order of their values, equal values in row order: uint32, as long as ``values``."""
     return ordered(values)[0]
 
 
 def ordered(values: Values) -> tuple[Rows, Values]:
-    """That order, and the values in it.
+    """Sorts a column stably: (row numbers, sorted values), uint32 and uint64, both as long as ``values``.
 
     Sorting numbers is many times faster than sorting their positions, so the position is put in the
     place of a value's lowest bits. Values that differ in those bits only are rare among hashes; where
@@ -61,9 +61,9 @@ def ordered(values: Values) -> tuple[Rows, Values]:
 
 
 def partitioned(values: Values) -> Steps[Sequence[Sequence[Rows]]]:
-    """The rows of a column of evenly spread numbers by the highest bits of their values, in few at a time.
+    """Radix partitions of a column of evenly spread numbers by the highest bits of their values, in steps.
 
-    All rows of a group, which come in ascending order in several parts, are before those of the next in order.
+    The row numbers of each group come as uint32 parts that ascend; every value of a group is below those of the next.
     """
     bits = (max(0, values.size - 1) >> STEP_BITS).bit_length()
     if not bits:
@@ -112,7 +112,10 @@ def distinct(values: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
 
 
 def join_sorted(column: Values, needles: Values) -> tuple[Integers, Integers] | None:
-    """For needles that occur in a sorted column: which ones, repeated for each row, and the rows."""
+    """Joins needles with a sorted column: (needle_index, row), equal-length int64 arrays sorted by needle_index, then row.
+
+    ``None`` without a match. The needles need no order.
+    """
     if not column.size:
         return None
     first = column.searchsorted(needles)
@@ -135,7 +138,7 @@ def join_sorted(column: Values, needles: Values) -> tuple[Integers, Integers] | 
 
 
 def expand_ranges(owners: Integers, begin: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    """Each owner once a row, and the rows from ``begin`` on of each."""
+    """Expands ranges: (owner repeated once a row, row), equal-length int64 arrays; ``counts[i]`` rows from ``begin[i]`` on."""
     total = int(counts.sum())
     if total == owners.size and counts.min(initial=1):
         return owners, begin
@@ -146,6 +149,6 @@ def expand_ranges(owners: Integers, begin: Integers, counts: Integers) -> tuple[
 
 
 def sliding_windows(column: npt.NDArray[Entry], width: int) -> npt.NDArray[Entry]:
-    """From every row on so many rows of a column that has as many: a view of it, in which a window is one row."""
+    """All windows of ``width`` rows of a column: a view of shape (size - width + 1, width) that copies nothing."""
     size = column.itemsize
     return np.ndarray((column.size - width + 1, width), column.dtype, column.data, strides=(size, size))

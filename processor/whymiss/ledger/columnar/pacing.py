@@ -1,4 +1,4 @@
-"""Work on columns in steps of a bounded size, so that nobody is held up by it."""
+"""Pacing: background work as generators of bounded steps that say what each step cost, so that no batch waits for it."""
 
 from __future__ import annotations
 

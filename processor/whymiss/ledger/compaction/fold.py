@@ -1,4 +1,4 @@
-"""Folding a segment whose time is over into the base: only what is still held there is kept.
+"""Folds an expired segment into the base snapshot: only what is still held there is kept.
 
 A block without a copy that is held is forgotten: nothing before the window is asked about. Only that more of its
 copies were removed than had been stored stays known, as one removal.

@@ -1,4 +1,4 @@
-"""Which operations of a segment whose time is over, and of the base before it, stay known when they are folded.
+"""Garbage collection of a fold: which operations of a segment and the base stay *live* at the low watermark.
 
 Of a block of which so many copies are surely held where the window begins, that many of its last stores stay.
 """
@@ -47,7 +47,7 @@ _Part: TypeAlias = tuple[Segment, Run, int]
 
 
 def live_operations(base: Segment, segment: Segment, place: Place, resets: ResetColumns) -> Steps[LiveOperations]:
-    """What stays of a place where ``segment`` is folded into a base."""
+    """What stays live of a place where ``segment`` is folded into a base, in steps; columns are aligned, sorted by key."""
     parts: list[_Part] = [
         (part, run, first)
         for part, first in ((base, 0), (segment, len(base.chains)))

@@ -1,4 +1,4 @@
-"""Merging small segments into larger ones, so that a question meets few of them."""
+"""Merge compaction: neighbouring small segments become one, levelled by how often they were merged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mergeable(segments: Sequence[Segment], span_seconds: float) -> Iterator[Sequ
     """The neighbours that are due to become one, the youngest first.
 
     Time is cut into spans, and no segment reaches over two of them. In the present one neighbours of one level are
-    merged when there are enough of them, in those before it whatever is left. What is laid out for a question has any
+    merged when there are enough of them, in those before it whatever is left. What is flushed for a question has any
     size: told apart by size, unlike neighbours would stay alone.
     """
     end = len(segments)

@@ -1,4 +1,4 @@
-"""From a publisher's bytes to a batch of KV-cache events (vLLM, SGLang, LMCache, Mooncake, llm-d).
+"""Batch decoder: from a publisher's bytes to a write batch (vLLM, SGLang, LMCache, Mooncake, llm-d).
 
 What costs time here is Python objects, so there is none a block: the keys of all events of a batch are
 cut from the bytes into one column, the token ids go through one column into one multiplication, and

@@ -1,4 +1,4 @@
-"""Block hashes of every family as unsigned 64-bit keys."""
+"""Key decoding: block hashes of every emitter family as unsigned 64-bit keys, cut from msgpack in columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from ...errors import BadInput
 
 DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError)
-"""All that msgspec raises on bytes from a stranger: nesting, time stamps and map keys have their own."""
+"""All that msgspec raises on bytes that cannot be trusted: nesting, time stamps and map keys have their own."""
 
 GROUPS = range(1 << 16)
 """Numbers of KV-cache groups."""

@@ -1,4 +1,4 @@
-"""The events of one batch laid out in columns, and cut into events again at the end."""
+"""Batch builder: the events of one batch in columns, and cut into events again at the end."""
 
 from __future__ import annotations
 

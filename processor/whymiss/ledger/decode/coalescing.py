@@ -1,4 +1,4 @@
-"""Neighbouring events of one block each, gathered into one while a batch is read.
+"""Write coalescing: neighbouring events of one block each become one event while a batch is read.
 
 Most batches of an engine that decodes hold little else: each running request fills a block now and then, and for each
 of them a full cache evicts one. What is made for an event is made here once for all that differ in their block only.
@@ -122,7 +122,7 @@ def _parent_of_single(event: WireStored | WireStoredUnread, column: array[int], 
 
 
 class SinglesSlot(msgspec.Struct, gc=False):
-    """Such events, and where their keys and digests stand in a batch's columns."""
+    """Such events, and where their keys and digests are in a batch's columns."""
 
     first: StoredSlot
     """The first store."""

@@ -1,4 +1,4 @@
-"""Where the events of one batch stand in its columns, and the events that are cut out of these again."""
+"""Rows of the batch builder: where each event's keys and digests are in its columns, and the events cut out of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .schema import NIL, NOTHING, WireRemoved, WireStored, WireStoredUnread
 
 
 class StoredSlot(msgspec.Struct, gc=False):
-    """A stored event and where its keys and digests stand in the columns."""
+    """A stored event and where its keys and digests are in the columns."""
 
     index: int
     wire: WireStored | WireStoredUnread

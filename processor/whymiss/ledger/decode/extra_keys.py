@@ -1,4 +1,4 @@
-"""Extra keys: which kind each one is, and a digest in place of its value.
+"""Extra keys of blocks: which kind each one is, and a digest in place of its value.
 
 vLLM publishes them untagged, one entry a block: nil or an array of, in this order, the LoRA adapter's
 name (on every block), ``[identifier, offset]`` of multimodal items, the cache salt (only in the block

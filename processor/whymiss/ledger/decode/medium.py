@@ -1,4 +1,4 @@
-"""Which tier a medium belongs to, by the spellings that emitters use."""
+"""Storage medium to tier: the spellings that emitters use for a medium, and the tier that each belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames of a KV-event message, and what its topic says about the worker."""
+"""Message framing: the frames of a KV-event message, and what its topic says about the worker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runs of one-block removals, read as a table.
+"""Run decoding of removals: neighbouring one-block removals read as a table of bytes.
 
 A full cache evicts for every block that it stores, and vLLM writes an event a block: more of the bytes
 and most of the events are then removals that differ in eight or thirty-two bytes each. Neighbours of
-one length are laid out as the rows of a table; where rows agree in all but the hash, the first is decoded
+one length are the rows of a table; where rows agree in all but the hash, the first is decoded
 and the keys of the others are a column.
 """
 
@@ -94,7 +94,7 @@ def _differs(joined: bytes, width: int, begin: int, end: int) -> npt.NDArray[np.
 
 
 def _read_removal(encoded: Raw, read: Callable[[Raw], object]) -> tuple[range | None, WireRemoved | None]:
-    """A removal, and where the bytes of its one key stand if they stand in a place of fixed size."""
+    """A removal, and where the bytes of its one key are if they have a fixed size."""
     try:
         event = read(encoded)
     except BadInput:

@@ -1,4 +1,4 @@
-"""The shapes that KV events have on the wire, and one reader for all of them.
+"""Wire schema: the shapes that KV events have on the wire, and one reader for all of them.
 
 Maps that carry their class name under ``type`` (vLLM since 0.24, SGLang) are what a fleet mostly sends:
 msgspec decodes them straight into the structs below, a whole batch in one call. Everything else comes

@@ -1,4 +1,4 @@
-"""Token ids read out of a large batch without an object for each.
+"""Columnar decoding of token ids: those of a large batch, without an object for each.
 
 Most bytes of a store are its token ids, whole numbers of one, two, three or five bytes each. A decoder goes through
 them one by one and guesses the next one's width wrongly half of the time. So they are covered up first, by a
@@ -19,7 +19,7 @@ from ..events import Keys
 from .block_keys import array_header
 
 COVERED_FROM = 1 << 10
-"""Bytes of a batch from which its token ids are covered, if nobody wants them."""
+"""Bytes of a batch from which its token ids are covered, if they are not wanted."""
 
 READ_FROM = 10 << 10
 """Bytes of a batch from which they are read as a column: below, the calls take longer than what they save."""
@@ -60,7 +60,7 @@ _ROUNDS_MAX = 16
 
 
 class TokenField(msgspec.Struct, frozen=True, gc=False):
-    """Where an event's token ids stand in a payload: ``numbers`` of them in ``[begin, end)``, their header from ``at`` on."""
+    """Where an event's token ids are in a payload: ``numbers`` of them in ``[begin, end)``, their header from ``at`` on."""
 
     numbers: int
     at: int
@@ -123,7 +123,7 @@ def covered_by(field: bytes, span: TokenField | None) -> int:
 
 
 def read_tokens(payload: bytes, spans: Sequence[TokenField]) -> Keys | None:
-    """The token ids of all events, one after the other.
+    """The token ids of all events as one uint64 column, one event after the other.
 
     ``None`` where one of them is anything else than a number that msgpack keeps in 32 bits, without a sign, or where
     one event has so many that telling true markers from false ones may take long.

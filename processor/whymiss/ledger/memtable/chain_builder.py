@@ -1,4 +1,4 @@
-"""The blocks of a segment that is being laid out: where each event's hang, and what they are.
+"""Builds the chain table of a segment: under which block each event's blocks come, and what they are.
 
 Nothing is made for a block here. What depends on the blocks held before, a chain's depth and digests, is settled for
 each event as a whole.
@@ -148,7 +148,7 @@ class ChainBuilder:
         )
 
     def _above(self, event: Stored) -> tuple[ChainTail | None, int | None]:
-        """Where the event's first block hangs; ``None`` if that is not known.
+        """The chain tail above the event's first block; ``None`` if that is not known.
 
         With the number of the event in this segment whose last block it is: its digest is not reckoned yet.
         """
@@ -163,7 +163,7 @@ class ChainBuilder:
         return self._chain_tails.remembered(parent) or self._here(parent) or self._chain_tails.of(parent), None
 
     def _here(self, key: int) -> ChainTail | None:
-        """The link of a block inside the segment that is being laid out."""
+        """The chain tail of a block inside the segment that is being built."""
         if not self._keys:
             return None
         for row in np.flatnonzero(np.concatenate(self._keys) == np.uint64(key))[::-1].tolist():
@@ -212,7 +212,7 @@ class ChainBuilder:
     def _add_single(self, event: Singles, key: int, parent: int, where: tuple[int, int]) -> tuple[int, int]:
         """Note the piece of one store; ``where`` are its ordinal and its lookup's position.
 
-        Returns the digest of what it hangs on, or ``~`` the number of the event, and its depth; -1 where it is not known.
+        Returns the digest of the block above, or ``~`` the number of the event, and its depth; -1 where it is not known.
         """
         first, (ordinal, position) = event.first, where
         number = self._event_ending_with.get(parent)

@@ -1,4 +1,4 @@
-"""Where an event's blocks hang: the depth, digests and extra keys of the block that they continue."""
+"""Cache of chain tails: the depth, digests and extra keys of the blocks that events continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChainTail(msgspec.Struct, gc=False):
 
 
 ROOT = ChainTail(-1, 0, 0, 0, 0)
-"""What the first block of a prompt hangs on."""
+"""What is above the first block of a prompt."""
 
 
 class ChainTails:

@@ -1,4 +1,4 @@
-"""Where the lookup stood that caused a batch's stores.
+"""Infers the event ordinal of the lookup behind a store: the start of the eviction run before it (vLLM evicts, then stores).
 
 Removals that a request causes precede its stores in the batch (vLLM's block pool), so a run of removals before a store
 belongs to that store. The groups of a hybrid model store side by side for one request.

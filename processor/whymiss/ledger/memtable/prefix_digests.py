@@ -1,7 +1,7 @@
-"""The prefix digests of the blocks of a segment, reckoned all at once when it ends.
+"""Prefix sums of a flush: the prefix digests of all blocks of a segment, computed in one pass when it ends.
 
 An event continues a block whose digest is known, or the last block of an event before it in the same segment. So
-what is needed of each event is where it hangs; one sum over all blocks then serves every event, as a prefix
+what is needed of each event is the block above it; one sum over all blocks then serves every event, as a prefix
 digest is a sum.
 """
 
@@ -36,7 +36,7 @@ class PrefixDigests:
         self._above.append(above)
 
     def add_unknown(self, own: Keys | None, count: int) -> None:
-        """Take an event that hangs nowhere, or whose tokens are not known."""
+        """Take an event whose parent or whose tokens are not known."""
         none = np.zeros(count, np.uint64)
         self._own.append(none if own is None else own)
         self._multipliers.append(none)
@@ -44,7 +44,7 @@ class PrefixDigests:
         self._above.append(0)
 
     def add_singles(self, own: Keys | None, above: Sequence[int], depths: Sequence[int]) -> None:
-        """Take events of one block each; a depth below 0 is that of a block that hangs nowhere."""
+        """Take events of one block each; a depth below 0 is that of a block whose parent is not known."""
         count = len(depths)
         multipliers = np.zeros(count, np.uint64)
         if own is not None:
@@ -61,7 +61,7 @@ class PrefixDigests:
         return np.concatenate(self._own)
 
     def column(self, own: Keys) -> tuple[Keys, list[int]]:
-        """The digests of all blocks, and those of each event's last block."""
+        """(digest of each block: uint64, aligned with ``own``; digest of each event's last block: a list of numbers)."""
         sums: Keys = np.concatenate(self._multipliers)
         sums *= own
         np.add.accumulate(sums, out=sums)

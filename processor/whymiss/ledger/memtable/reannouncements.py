@@ -1,4 +1,4 @@
-"""Which stores of a batch say again what is resident."""
+"""Idempotent writes: which stores of a batch only repeat what is resident, and count no copy."""
 
 from __future__ import annotations
 

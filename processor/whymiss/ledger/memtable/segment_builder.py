@@ -1,4 +1,4 @@
-"""Laying a stream's events out in columns, in order, until a segment is cut.
+"""Memtable flush: puts a stream's batches into columns, in event order, and ends a segment.
 
 Whether a store only repeats what is resident is settled here, for each event as a whole.
 """

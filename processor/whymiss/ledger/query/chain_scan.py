@@ -1,4 +1,4 @@
-"""Where the blocks of a chain stand in the columns: their depths, what is known of them, and which rows count."""
+"""Chain scan: the rows of a chain's leading blocks in the chain tables, most of which lie side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KNOWN = HAS_OWN | HAS_PREFIX | PLACED
 
 
 class ChainScan(msgspec.Struct, frozen=True, eq=False):
-    """Where the first blocks of a chain stand, one entry a block."""
+    """Columns of the leading blocks of a chain, one entry a block, in chain order."""
 
     depth: Integers
     own: Keys
@@ -26,7 +26,7 @@ class ChainScan(msgspec.Struct, frozen=True, eq=False):
 
 
 def scan_chain(history: SegmentStore, keys: Keys) -> ChainScan:
-    """The first blocks of a chain, as far as their places are known. Most lie side by side."""
+    """Scans the leading blocks of a chain, up to the first whose place is not known. Most lie side by side."""
     scanned: list[ChainScan] = []
     done = 0
     while done < keys.size and (located := history.locate(int(keys[done]))) is not None:
@@ -70,19 +70,19 @@ def _scan_adjacent(chains: ChainTable, row: int, keys: Keys) -> ChainScan:
 
 
 def comparable(chains: ChainTable, pieces: Integers, position: int) -> Flags:
-    """Which rows, of these pieces, were stored before a position and can be compared."""
+    """Which rows, whose pieces these are, were stored before a position with all digests known: bool, aligned."""
     # guard: placed-position
     found: Flags = ((chains.flags_of(pieces) & KNOWN) == KNOWN) & (chains.ordinals[pieces] < position)
     return found
 
 
 def depths_of(chains: ChainTable, rows: Integers, pieces: Integers) -> Integers:
-    """How deep the blocks of some rows, of these pieces, stand in their chains."""
+    """Depths of the blocks of some rows, whose pieces these are: int64, aligned with ``rows``."""
     found: Integers = chains.pieces["depth"][pieces].astype(np.int64) + rows - chains.first[pieces]
     return found
 
 
 def leading_count(flags: Flags) -> int:
-    """How many of the first ones are set."""
+    """How many of the first flags are set."""
     first = int(flags.argmin()) if flags.size else 0
     return first if flags.size and not flags[first] else flags.size

@@ -1,4 +1,4 @@
-"""The blocks that a segment saw stored under a parent."""
+"""Scan by parent: the blocks that a segment saw stored under a parent, in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Blocks that a stream surely never heard of, told at a glance.
+"""Negative lookups: proves from Bloom filters alone that no event of a stream named a block.
 
-A verdict asks the record of every worker, and in a large fleet nearly none of them ever named the block. To tell that,
-nothing is laid out, and no record is asked twice: a look at each filter is enough, and at one of what is not laid out yet.
+A verdict asks the record of every worker, and in a large fleet nearly none of them ever named the block. So
+nothing is flushed, and no record is asked twice: one test of each run's filter is enough, and one of the memtable's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..segment_store import SegmentStore
 class NamedBlocks:
     """The blocks that one stream's events name, in any group and tier, whatever became of them.
 
-    ``pending_rows`` is about how many operations are not laid out at most.
+    ``pending_rows`` is about how many operations the memtable holds at most.
     """
 
     def __init__(self, history: SegmentStore, pending_rows: int) -> None:
@@ -38,7 +38,7 @@ class NamedBlocks:
         return bool(pending) and self._note(pending).may_hold(key)  # guard: named-pending
 
     def _note(self, pending: Sequence[tuple[int, KvBatch]]) -> GrowingBloomFilter:
-        """The filter of what is not laid out, with what came since it was asked last."""
+        """The filter of the memtable, with what came since it was asked last."""
         if self._pending is None:
             self._pending = GrowingBloomFilter(self._pending_rows)
         for _, batch in pending[self._noted :]:  # guard: named-noted

@@ -1,4 +1,4 @@
-"""Blocks with the same tokens from block 0 on under other keys: what another salt, adapter or hash seed keeps apart."""
+"""Secondary-index lookup: equal-token blocks, which another salt, adapter or hash seed keeps under other keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is related to whom: blocks with the same parent, or with the same tokens further on."""
+"""Similarity join of chains: blocks under the same parent, and how much of a missed chain a sibling chain repeats."""
 
 from __future__ import annotations
 

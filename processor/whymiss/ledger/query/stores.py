@@ -1,4 +1,4 @@
-"""The events that stored chains, put together again from their pieces."""
+"""Range scan by ordinal: the events that stored chains, put together again from their pieces."""
 
 from __future__ import annotations
 

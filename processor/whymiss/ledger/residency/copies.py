@@ -1,4 +1,4 @@
-"""Counting copies: from a block's stores and removals to what the record says of it at a position.
+"""Aggregation over a block's operations: from stores and removals to the copies held at a position, for many blocks.
 
 Copies are counted as an interval ``[low, high]``, because vLLM stores and removes per physical copy and a
 record that has a hole does not know how many there were. A store raises both ends, a removal lowers
@@ -6,6 +6,8 @@ them (never below zero), and a removal of what the record did not hold makes ``h
 clear or a restart both are zero, after a hole ``low`` is zero and ``high`` unknown. So, with S the sum
 of the steps (+1, -1) since then and M the least partial sum or zero: ``low = S - M``; and ``high = low``
 if M is zero and there was no hole, else unknown.
+
+``copies_of_one`` is the same rule for one block, operation by operation; a property test holds them together.
 """
 
 from __future__ import annotations
@@ -51,15 +53,18 @@ class CopyCounts(msgspec.Struct, frozen=True, eq=False, gc=False):
     surplus: Flags
     """Whether that is only because more copies were removed than had been stored."""
     counted: Flags
-    """One entry an operation: whether it came after the last barrier before the block's last one."""
+    """One entry an operation: whether it came after the last reset before the block's last one."""
     reset: Integers
-    """The first barrier after its last operation; -1 where there is none before the position."""
+    """Index of the first reset after its last operation; -1 where there is none before the position."""
     lost: Flags
     """Whether there is a hole after its last operation."""
 
 
 def count_copies(hits: CountedOperations | SelectedOperations, resets: ResetColumns, position: int) -> CopyCounts:
-    """Count. ``hits`` are before the position, grouped by block, and hold no re-announcements."""
+    """Counts the copies of each block, in the order of ``hits``, which are before the position and grouped by block.
+
+    There is at least one, and none is a re-announcement.
+    """
     owners, ordinals = hits.owners, hits.ordinals
     count = owners.size
     changes = np.flatnonzero(owners[1:] != owners[:-1]) + 1
@@ -101,7 +106,7 @@ def _copies(steps: Integers, starts: Integers, last: Integers, lengths: Integers
 
 
 class Residencies(msgspec.Struct, frozen=True, eq=False):
-    """What a tally means, one entry a block; ``ordinals`` are those of the events that made it so."""
+    """Columns of what counts mean, one entry a block; ``ordinals`` are those of the events that made it so."""
 
     states: Codes
     removals: Codes
@@ -112,7 +117,7 @@ class Residencies(msgspec.Struct, frozen=True, eq=False):
 def residencies_of(
     counts: CopyCounts, hits: CountedOperations | SelectedOperations, resets: ResetColumns
 ) -> Residencies:
-    """The states of the blocks of a tally."""
+    """The states of the blocks that were counted, one entry a block in the order of ``counts``."""
     held, sure = counts.low > 0, ~counts.unsure
     states = np.where(held, _RESIDENT, np.where(sure, _EVICTED, _AMBIGUOUS)).astype(np.int8)  # guard: judge-unsure
     stored = np.where(hits.stores & counts.counted, np.arange(hits.stores.size), -1)
@@ -133,7 +138,7 @@ def residencies_of(
 
 
 class Alternation(msgspec.Struct, frozen=True, eq=False):
-    """Blocks each of which was stored and removed in turns, with no barrier in between or after."""
+    """Blocks each of which was stored and removed in turns, with no reset in between or after."""
 
     owners: Integers
     held: Flags
@@ -144,12 +149,12 @@ class Alternation(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def states(self) -> Codes:
-        """What the record says of each."""
+        """Index in ``STATES`` of what the record says of each: int8."""
         return (_OF_HELD_AFTER_HOLE if self.unsure else _OF_HELD).take(self.held)
 
     @property
     def removals(self) -> Codes:
-        """How each that is gone went."""
+        """Index in ``REMOVALS`` of how each evicted block went, else -1: int8."""
         return (_REMOVAL_UNKNOWN if self.unsure else _REMOVAL_OF_HELD).take(self.held)
 
 
@@ -166,7 +171,7 @@ def out_of_turn(stores: Flags, ends: Flags) -> Flags:
 def alternating(hits: CountedOperations, resets: ResetColumns, position: int) -> Alternation | None:
     """The blocks that some operations before a position concern; ``None`` where copies must be counted.
 
-    So it is where a block was stored while it was held, or removed while it was not, and where a barrier may be near.
+    So it is where a block was stored while it was held, or removed while it was not, and where a reset may be near.
     """
     owners, stores = hits.owners, hits.stores
     until = int(resets.ordinals.searchsorted(position)) if resets.ordinals.size else 0

@@ -1,6 +1,6 @@
-"""What the record says of one block. Most questions are about one, and arrays of one are slow.
+"""Point lookup: the state of one block, counted operation by operation. Arrays of one entry are slow.
 
-The counting is that of ``count_copies``, operation by operation.
+The rule is that of ``copies``, which counts many blocks in columns; a property test holds them together.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def residency_of_one(operations: Sequence[Operation], resets: ResetColumns, posi
 
 
 def _after_reset(residency: BlockResidency, resets: ResetColumns, epoch: int, position: int) -> BlockResidency:
-    """The same where every block changed at once after the block's last operation."""
+    """The same where a reset came after the block's last operation."""
     until, first = int(resets.ordinals.searchsorted(position)), int(resets.ordinals[epoch])
     if resets.holes_before[until] > resets.holes_before[epoch]:
         return BlockResidency(Residency.UNKNOWN, None, first, True)  # guard: one-lost

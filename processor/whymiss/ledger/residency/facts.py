@@ -1,4 +1,4 @@
-"""What a record says of many blocks, as facts that are made when they are looked at."""
+"""Late materialisation: answers about many blocks as columns, made into facts when a fact is looked at."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Slice: TypeAlias = "slice[int | None, int | None, int | None]"
 
 
 def states_of(state: Residency, count: int) -> Codes:
-    """The same state of so many blocks."""
+    """Index in ``STATES`` of one state, ``count`` times: int8."""
     states = np.empty(count, np.int8)
     states.fill(STATES.index(state))
     return states
@@ -26,12 +26,12 @@ def states_of(state: Residency, count: int) -> Codes:
 
 @cache
 def _others(states: frozenset[Residency]) -> Flags:
-    """Which codes stand for none of some states."""
+    """Which codes mean none of some states: bool, one entry a state."""
     return np.array([state not in states for state in STATES])
 
 
 class Details(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What facts say beside the state, one entry a block; -1 stands for nothing."""
+    """Columns beside the state, one entry a block; -1 is nothing: int8 removals, int64 ordinals and nanoseconds."""
 
     removals: Codes
     ordinals: Integers
@@ -127,7 +127,7 @@ class ColumnFacts(ChainFacts):
         return first if wrong.size and wrong[first] else len(self)
 
     def are(self, state: Residency) -> Flags:
-        """Which of the blocks are in a state."""
+        """Which of the blocks are in a state: bool, one entry a block."""
         found: Flags = self._states == STATES.index(state)
         return found
 

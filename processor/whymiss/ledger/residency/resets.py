@@ -1,4 +1,4 @@
-"""Events that change every block of a publisher at once: clears, restarts and holes in the record."""
+"""Resets, the range tombstones of a stream: clears, restarts and holes, which change every block at once."""
 
 from __future__ import annotations
 

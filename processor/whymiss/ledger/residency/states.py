@@ -1,4 +1,4 @@
-"""What the record says of many blocks: from the operations on them to findings whose details are found when they are needed."""
+"""Vectorised lookup: from the operations on many blocks to their states, and to the details of a fact when one needs them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .facts import ColumnFacts, Details, states_of
 from .resets import ResetColumns
 
 NanosOf: TypeAlias = Callable[[Integers], Integers]
-"""When events happened."""
+"""From event ordinals to publisher's times: int64 nanoseconds, aligned."""
 
 
 def facts_of(
     hits: CountedOperations, order: Integers, resets: ResetColumns, position: int, nanos_of: NanosOf
 ) -> ColumnFacts:
-    """What some operations before a position mean for blocks; ``order`` are those whom their owners number."""
+    """Facts about ``order.size`` blocks from the operations on them before a position.
+
+    ``order`` maps the owners of ``hits`` to the blocks as they were asked for: int64, a permutation.
+    """
     if not hits.owners.size:
         return ColumnFacts.all_of(Residency.NEVER_SEEN, order.size)
     owners, judged, details = _judged(hits, resets, position, nanos_of)

@@ -1,8 +1,8 @@
-"""Who a block is: its chain, its tokens and its extra keys, in the order in which blocks were stored.
+"""Chain table: each stored block's parent, depth, token digests and extra keys, in the order in which blocks were stored.
 
 One row a stored block of the dense group, one *piece* for each stretch of an event's blocks that share
 their extra keys. A block's parent is the row before it, or its piece's parent for the first one; its
-depth is the piece's depth plus its place in the piece. So neither takes a column.
+depth is the piece's depth plus its place in the piece. So neither takes a column. A secondary index finds rows by digest.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ChainTable:
         return rows + self.own.nbytes + self.prefix.nbytes + index + bytes_of(self.own.size, FOR_DIGESTS)
 
     def piece_of(self, rows: Integers | Rows) -> Integers:
-        """The piece of each row; the last one for a row that there is not."""
+        """The piece of each row: int64, aligned with ``rows``; the last piece for row -1."""
         # Of one kind with the column: it would be copied whole to be searched for another.
         found: Integers = self.first.searchsorted(rows.astype(np.uint32, copy=False), "right") - 1
         return found
@@ -152,13 +152,13 @@ class ChainTable:
         return self._own_filter
 
     def with_own(self, digests: Keys, limit: int) -> tuple[Integers, Integers]:
-        """Which digest, and the last ``limit`` rows whose own tokens have it."""
+        """Joins own-token digests with the table: (digest_index, row), int64, sorted by both; the last ``limit`` rows of each."""
         if self.own is None:
             return NO_INTEGERS, NO_INTEGERS
         return self._index_of_own(self.own).find(self.own, digests, limit)
 
     def with_prefix(self, own: int, digest: int) -> Integers:
-        """Rows whose tokens from block 0 on have a digest; ``own`` is that of their own ones."""
+        """Rows whose tokens from block 0 on have a digest: int64, ascending; ``own`` is the digest of the rows' own tokens."""
         if self.own is None or self.prefix is None:
             return NO_INTEGERS
         if self._by_own is None and self.prefix.size < SEARCHED_FROM:
@@ -169,9 +169,9 @@ class ChainTable:
         return alike
 
     def with_prefixes(self, own: Keys, ascending: Keys) -> tuple[Integers, Integers]:
-        """Which digest, and the rows whose tokens from block 0 on have it; ``own`` are those of their own ones.
+        """Joins prefix digests with the table: (digest_index, row), equal-length int64 arrays in no order.
 
-        Neither the digests, which ascend, nor those of own tokens come twice.
+        ``own`` are the digests of the rows' own tokens. Neither the digests, which ascend, nor those of own tokens come twice.
         """
         if self.own is None or self.prefix is None:
             return NO_INTEGERS, NO_INTEGERS
@@ -184,14 +184,14 @@ class ChainTable:
 
     @property
     def roots(self) -> Integers:
-        """Pieces that begin at a root, in order."""
+        """Pieces that begin at a root: int64, ascending."""
         if self._roots is None:
             flags = self.pieces["flags"]
             self._roots = np.flatnonzero(((flags & HAS_PARENT) == 0) & ((flags & PLACED) != 0))
         return self._roots
 
     def begun_under(self, parent: int) -> Integers:
-        """Pieces that begin under a parent, in order."""
+        """Pieces that begin under a parent: int64, ascending."""
         if self._by_parent is None:
             column = self.pieces["parent"].copy()
             order = order_of(column)

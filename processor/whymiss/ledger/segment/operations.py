@@ -1,4 +1,4 @@
-"""Runs of operations: what was stored and removed in one place, sorted by block key; and some of it, selected by a question."""
+"""Runs: the operations of one place, sorted by block key; joins of keys with a run, and what a join selects."""
 
 from __future__ import annotations
 
@@ -53,13 +53,16 @@ class Run:
         return self.keys.nbytes + self.codes.nbytes + self.filter.nbytes + buckets
 
     def find(self, probe: Probe) -> tuple[Integers, Integers] | None:
-        """For blocks that it names: which ones, repeated for each row, and the rows."""
+        """Joins keys with the run: (probe_index, row), equal-length int64 arrays sorted by probe_index, then row.
+
+        ``None`` without a match.
+        """
         if probe.values.size == 1:
             return self._join_one(probe)
         return self.join_passing(probe, self.filter.passing(probe))
 
     def join_passing(self, probe: Probe, passing: Integers) -> tuple[Integers, Integers] | None:
-        """The same of those that pass its filter."""
+        """The same of the keys that pass its filter: ``passing`` are their indexes in the probe, int64, ascending."""
         if passing.size <= FEW:
             return self._join_few(passing.tolist(), probe)
         needles = probe.values.take(passing)
@@ -82,7 +85,7 @@ class Run:
         return self._join_few((0,), probe)
 
     def rows_of(self, key: int) -> tuple[int, int]:
-        """Where the operations on one block begin and end."""
+        """Begin and end of the rows of one key; equal where the run does not name it."""
         begin, end = (0, self.keys.size) if self.buckets is None else self.buckets.bucket_of(key)
         if end - begin > SCANNED:
             return self._binary_search(key, begin, end)
@@ -107,7 +110,7 @@ class CountedOperations:
 
     def __init__(self, owners: Integers, stores: Flags, ordinals: Callable[[], Integers], begin: int = 0) -> None:
         self.owners = owners
-        """Which of the keys asked for."""
+        """Index of each operation's key among those asked for: int64, ascending."""
         self.stores = stores
         self.begin = begin
         """None of their ordinals is lower."""
@@ -116,7 +119,7 @@ class CountedOperations:
 
     @property
     def ordinals(self) -> Integers:
-        """Those of their events."""
+        """Event ordinals, int64, aligned with ``owners``."""
         if self._ordinals is None:
             self._ordinals = self._find()
         return self._ordinals
@@ -139,7 +142,7 @@ NO_OPERATIONS = CountedOperations(NO_INTEGERS, np.zeros(0, np.bool_), lambda: NO
 
 
 def sorted_run(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *, chained: bool) -> Run:
-    """A run from the operations of a place in the order of events."""
+    """A run from the operations of a place in the order of events: aligned parts of keys and codes."""
     column = keys[0] if len(keys) == 1 else np.concatenate(keys)
     order, found = ordered(column)
     coded = codes[0] if len(codes) == 1 else np.concatenate(codes)
@@ -147,7 +150,7 @@ def sorted_run(keys: Sequence[Keys], codes: Sequence[npt.NDArray[np.uint32]], *,
 
 
 def grouped(parts: Sequence[CountedOperations]) -> CountedOperations:
-    """Operations of several segments, oldest first, of each block side by side."""
+    """Concatenates the operations of several segments, oldest first, grouped by owner and in event order inside one."""
     if not parts:
         return NO_OPERATIONS
     if len(parts) == 1:

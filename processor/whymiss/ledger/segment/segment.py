@@ -1,7 +1,7 @@
-"""A stretch of one stream's history in columns: what was stored and removed, sorted by block.
+"""Segment: the events of a stretch of ordinals, immutable, as one sorted run a place and a chain table.
 
 A *place* is a tier and a group of the stream. Every place has its run of operations; in the places whose
-blocks have an identity, an operation that stores names its row in the segment's chains, and any other
+blocks have an identity, an operation that stores names its row in the segment's chain table, and any other
 operation the ordinal of its event, as an offset from the segment's first.
 """
 
@@ -72,13 +72,13 @@ class Segment:
         self.nbytes = held + chains.nbytes + sum(run.nbytes for run in runs.values())
 
     def nanos_of(self, ordinals: Integers) -> Integers:
-        """In a base: when the events of its operations happened."""
+        """In a base: publisher's time of each event, int64 nanoseconds since the epoch, aligned with ``ordinals``."""
         assert self.stamps is not None, "a base keeps its times"
         found: Integers = self.stamps[1][self.stamps[0].searchsorted(ordinals)]
         return found
 
     def select(self, place: Place, probe: Probe) -> SelectedOperations | None:
-        """The operations of a place on some blocks; ``None`` where there are none."""
+        """The operations of a place on the keys of a probe, sorted by key, then event; ``None`` where there are none."""
         run = self.runs.get(place)
         joined = None if run is None else run.find(probe)
         if run is None or joined is None:
@@ -86,7 +86,7 @@ class Segment:
         return self.decode_codes(run, joined[0], run.codes[joined[1]].astype(np.int64))
 
     def operations_on(self, run: Run, key: int) -> Iterator[Operation]:
-        """The operations of a run on one block that change the number of its copies, in order."""
+        """(ordinal, whether it stores) of a run's operations on one block that change its number of copies, in event order."""
         begin, end = run.rows_of(key)
         chains = self.chains
         for code in run.codes[begin:end].tolist():
@@ -99,7 +99,10 @@ class Segment:
                 yield int(chains.ordinals[piece]), True
 
     def counted_operations(self, run: Run, owners: Integers, rows: Integers, last: int) -> CountedOperations:
-        """Those of some operations of a run before an ordinal that change the number of a block's copies."""
+        """Of some rows of a run, the operations before ordinal ``last`` that change a number of copies, in the order of ``rows``.
+
+        ``owners`` and ``rows`` are aligned int64 arrays, as ``Run.join`` gives them.
+        """
         codes = run.codes.take(rows)
         if run.chained and self.chains.has_reannouncements:
             hits = self.decode_codes(run, owners, codes.astype(np.int64))
@@ -129,7 +132,7 @@ class Segment:
         return np.array([offset, self.chains.end_of(piece - 1) if piece else 0])  # guard: counted-last-stored
 
     def decode_codes(self, run: Run, owners: Integers, codes: Integers) -> SelectedOperations:
-        """What the codes of some rows of a run mean."""
+        """Decodes int64 codes of a run; all columns of the result are aligned with ``codes``."""
         stores = (codes & 1).astype(np.bool_)
         values = codes >> 1
         if not run.chained or not len(self.chains):
