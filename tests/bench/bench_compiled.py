@@ -34,10 +34,10 @@ from tests.bench.compiled_kernels import InC, InNumba, Kernels, Numbers, Unavail
 from tests.bench.ledger_history import WHOLE, Asked, History, timed
 from tests.bench.ledger_load import batches
 from whymiss.edge.service import spare_collections
-from whymiss.ledger.filters import FOR_KEYS, Probe, marks_of
-from whymiss.ledger.passing import Passing
-from whymiss.ledger.segments import Place
-from whymiss.ledger.tokens import Covered, cover_tokens, read_tokens
+from whymiss.ledger.columnar.bloom_filter import FOR_KEYS, Probe, marks_of
+from whymiss.ledger.decode.token_column import Covered, cover_tokens, read_tokens
+from whymiss.ledger.segment.pruning import Pruning
+from whymiss.ledger.segment.segment import Place
 from whymiss.model import Tier
 
 T = TypeVar("T")
@@ -122,15 +122,17 @@ class FilterWork:
         self.filled = filled
         self.asked: Sequence[Asked] = filled.inside()[:LOOKUPS_A_TURN]
         ledger = filled.ledger
-        self.passings: list[tuple[Passing, Place, int]] = []
+        self.prunings: list[tuple[Pruning, Place, int]] = []
         self.words: list[Numbers] = []
         self.offsets: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         for stream in ledger.streams():
             record = ledger._record(stream)
-            place = (Tier.DEVICE, record.groups_known.dense)
-            passing = record.history.passing()
-            self.passings.append((passing, place, record.end + 1))
-            parts = [part.runs[place].filter.opened[0] for part in record.history.parts() if place in part.runs]
+            place = (Tier.DEVICE, record.cache_groups.dense)
+            pruning = record.history.pruning()
+            self.prunings.append((pruning, place, record.end + 1))
+            parts = [
+                part.runs[place].filter.opened_for(None)[0] for part in record.history.parts() if place in part.runs
+            ]
             columns = [np.frombuffer(view, np.uint64) for view in parts]
             self.words.append(np.concatenate(columns))
             self.offsets.append(np.array([0, *np.cumsum([column.size for column in columns])]))
@@ -143,12 +145,13 @@ class FilterWork:
         """How many blocks pass in all filters of each stream, as the ledger does it."""
         probe = Probe(np.array(one.keys, np.uint64))
         return [
-            sum(some.size for _, _, some in passing.of_any(place, probe, end)) for passing, place, end in self.passings
+            sum(some.size for _, _, some in pruning.runs_naming_any(place, probe, end))
+            for pruning, place, end in self.prunings
         ]
 
     def block_today(self, one: Asked) -> list[int]:
         """The same of a chain's first block."""
-        return [len(passing.naming(place, one.keys[0], 0, end)) for passing, place, end in self.passings]
+        return [len(list(pruning.runs_naming(place, one.keys[0], 0, end))) for pruning, place, end in self.prunings]
 
     def chain_by(self, kernels: Kernels, one: Asked) -> list[int]:
         """The same of a chain by a kernel."""
@@ -220,7 +223,7 @@ def kernels_of_questions(made: Sequence[Kernels], operations: int, rounds: int) 
     """The Bloom filters of all segments of 8 streams, beside all of a verdict's questions."""
     filled = History(operations, 8)
     filled.fill()
-    filled.ledger.finish_upkeep()
+    filled.ledger.finish_compaction()
     work = FilterWork(filled)
     for one in work.asked:
         for kernels in made:
@@ -228,10 +231,10 @@ def kernels_of_questions(made: Sequence[Kernels], operations: int, rounds: int) 
             assert work.block_by(kernels, one) == work.block_today(one)
     took = timed(filled)
     verdicts, whole = len(took[WHOLE]), statistics.mean(took[WHOLE]) / 1e3
-    count = len(work.asked) * len(work.passings)
+    count = len(work.asked) * len(work.prunings)
     filters = sum(offsets.size - 1 for offsets in work.offsets)
     print(
-        f"  {filled.retained:,} operations in {filters} segments of {len(work.passings)} streams; a line is of one stream"
+        f"  {filled.retained:,} operations in {filters} segments of {len(work.prunings)} streams; a line is of one stream"
     )
     print(f"  a verdict's questions take {whole * 1e6:,.0f} us on average")
     names = ["today", *(one.name for one in made)]

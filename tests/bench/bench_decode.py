@@ -15,8 +15,8 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.digests import Digester
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.hashing import Digester
 
 BLOCK_TOKENS = 16
 BLOCKS = 64

@@ -29,10 +29,10 @@ from tests.bench import ledger_peers as peers
 from tests.bench.ledger_history import Column, History, columns_of, timed
 from tests.bench.ledger_load import BLOCKS, FORMS, GROWING, SHAPES, WITH_REMOVALS, Words, batches, payload
 from whymiss.edge.service import spare_collections
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.schema import WireBatch
 from whymiss.ledger.events import Cleared
-from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.ledger.shapes import WireBatch
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.model import StreamId
 
 BLOCKS_A_TURN = 1 << 17
@@ -195,7 +195,7 @@ def memory() -> None:
             content = payload(events, (1 + seq) * 1_000_000)
             ledger.accept(stream, seq, decode_batch(content, peers.DIGESTER), Delivery(now=seq / 1e3))
             seq += 1
-        ledger.finish_upkeep()
+        ledger.finish_compaction()
         gc.collect()
         weights.append((ledger.retained_bytes, resident_bytes()))
     print(
@@ -220,7 +220,7 @@ def memory_alone() -> None:
             tails[number % len(tails)] = key
         batch = decode_batch(payload(events, (1 + seq) * 1_000_000), peers.DIGESTER)
         ledger.accept(StreamId("engine", 0), seq, batch, Delivery(now=seq / 1e3))
-    ledger.finish_upkeep()
+    ledger.finish_compaction()
     print(f"     store {ledger.retained_bytes / blocks:5.1f} bytes, where {blocks:,} are stored one an event")
 
 
@@ -242,7 +242,7 @@ def history(operations: int, engines: int) -> None:
     spent = sum(filled.ingest.processor) / 1e3
     print(f"taken at {filled.taken / spent / 1e6:.2f} M operations a second, upkeep of the same calls included")
     print("\nOne call in ms, processor      median       p99     p99.9       max  max on the wall      calls")
-    for name, pauses in (("ingest of a batch", filled.ingest), ("passing of time", filled.passing)):
+    for name, pauses in (("ingest of a batch", filled.ingest), ("passing of time", filled.pruning)):
         values = np.array(pauses.processor)
         print(f"  {name:>24} {percentiles(values, 50, 99, 99.9, 100)}  {max(pauses.wall):15.3f} {values.size:10,}")
     tables = {

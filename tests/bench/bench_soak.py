@@ -23,7 +23,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.bench.outside import Outside, outside, slope, sparkline
-from whymiss.ledger.window import LATE_SECONDS
+from whymiss.ledger.retention import LATE_SECONDS
 
 BLOCKS = 32
 BLOCK_TOKENS = 16

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from tests.bench.ledger_load import NANOS, Message, Published
 from tests.bench.ledger_peers import DIGESTER
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.findings import Answers
-from whymiss.ledger.fleet import Delivery, Ledger
-from whymiss.ledger.window import LATE_SECONDS
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.ledger import Delivery, Ledger
+from whymiss.ledger.residency.facts import LazyChainFacts
+from whymiss.ledger.retention import LATE_SECONDS
 from whymiss.model import Block, Residency, StreamId
 
 WINDOW_SECONDS = 3600.0
@@ -81,7 +81,7 @@ class History:
         seconds = WINDOW_SECONDS + LATE_SECONDS
         self.ledger = Ledger(window_seconds=WINDOW_SECONDS, bytes_max=1 << 40, digester=DIGESTER)
         self.ingest = Pauses()
-        self.passing = Pauses()
+        self.pruning = Pauses()
         self.asked: list[Asked] = []
         self.live: dict[str, list[float]] = {}
         """Milliseconds of each question that was asked while the fleet published, once the window was full."""
@@ -114,7 +114,7 @@ class History:
         self.taken += message.operations
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
-            self.passing.take(lambda: self.ledger.expire(now))
+            self.pruning.take(lambda: self.ledger.expire(now))
         self._ask(message.unix_nanos)
         prompt = message.prompt
         if prompt is not None:
@@ -156,7 +156,7 @@ class Questions:
         self.earliest, self.latest = self.asked.unix_nanos - NANOS // 10, self.asked.unix_nanos + NANOS // 10
         self.window = round(WINDOW_SECONDS * NANOS)
         self.unseen = self.held = False
-        self.lost: list[Answers] = []
+        self.lost: list[LazyChainFacts] = []
 
     def _ask(self, name: str, question: Callable[[], Answer]) -> Answer:
         begin = time.thread_time()
@@ -168,7 +168,7 @@ class Questions:
         """Ask all of them, one after the other."""
         self._own()
         if self.unseen:
-            self._twins()
+            self._equal_tokens()
         self._elsewhere()
         if self.unseen and not self.held and not self.lost:
             # Where another stream held the block or lost it, its siblings decide nothing.
@@ -188,11 +188,11 @@ class Questions:
         if not self.unseen:
             self._count(states)
 
-    def _count(self, states: Answers) -> None:
+    def _count(self, states: LazyChainFacts) -> None:
         self._ask("as_of, all 201 blocks", lambda: states.leading(LOST))
         states.leading({Residency.RESIDENT})
 
-    def _twins(self) -> None:
+    def _equal_tokens(self) -> None:
         ledger, stream, keys = self.ledger, self.asked.stream, self.asked.keys
         self._ask("block", lambda: ledger.block(stream, keys[0]))
         if self.asked.parent is not None:

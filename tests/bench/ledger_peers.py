@@ -15,10 +15,10 @@ from cachetools import TTLCache
 
 from tests.bench.plain_ledger import PlainLedger
 from tests.ledger.batches import apart
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.digests import Digester
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.events import KvBatch, Removed, Singles, Stored
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.model import StreamId, Tier
 
 DIGESTER = Digester(b"a key of 16 byte")
@@ -66,8 +66,8 @@ def agree(contents: Sequence[bytes]) -> int:
                 parent = block.parent
                 assert block.prefix == rival.blocks[key].prefix, "another digest"
                 assert list(ledger.children(STREAM, parent, position)) == rival.children(parent, position), "children"
-                twins = {twin.key for twin in ledger.same_tokens(STREAM, key, position)}
-                assert twins == rival.same_tokens(key, position), "twins"
+                equal_tokens = {equal.key for equal in ledger.same_tokens(STREAM, key, position)}
+                assert equal_tokens == rival.same_tokens(key, position), "twins"
             compared += len(chain) + 3 * 4
     return compared
 

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import ExtraKey, KvBatch, Removed, Singles, Stored
+from whymiss.ledger.hashing import Digester
 from whymiss.model import Residency
 
 _MASK = (1 << 64) - 1
@@ -127,5 +127,5 @@ class PlainLedger:
     def same_tokens(self, key: int, position: int) -> set[int]:
         """Other resident blocks with the same tokens from block 0 on."""
         mine = self.blocks.get(key)
-        twins = () if mine is None or mine.prefix is None else self.by_prefix.get(mine.prefix, ())
-        return {other for other in twins if other != key and self.state(other, position) is Residency.RESIDENT}
+        equal_tokens = () if mine is None or mine.prefix is None else self.by_prefix.get(mine.prefix, ())
+        return {other for other in equal_tokens if other != key and self.state(other, position) is Residency.RESIDENT}

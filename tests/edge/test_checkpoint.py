@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.ledger.test_numbering import A, B, state, store
+from tests.ledger.test_sequencer import A, B, state, store
 from whymiss.edge.checkpoint_file import KEY_BYTES, CheckpointFile, Checkpoints
 from whymiss.errors import BadInput
-from whymiss.ledger.digests import Digester
-from whymiss.ledger.fleet import Ledger
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import Residency, StreamId
 
 STREAM = StreamId("engine", 0)

@@ -12,7 +12,7 @@ from tests.edge.publisher import Publisher, numbered
 from tests.edge.sinks import GrpcSink, running
 from tests.ledger.batches import payload, stored
 from whymiss.edge.service import Service
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Residency, StreamId
 
 STREAM = StreamId("engine", 0)

@@ -15,7 +15,7 @@ from tests.recordings.plays import folder
 from whymiss.config import parse
 from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service, serving
-from whymiss.ledger.frames import Frame, parse_frames
+from whymiss.ledger.decode.message import Frame, parse_frames
 from whymiss.pipeline import Pipeline
 from whymiss.redaction import Signal
 from whymiss.tools.recording import Recording

@@ -9,7 +9,7 @@ from whymiss.config import AttributionConfig
 from whymiss.evidence.reading import Reader, _continues
 from whymiss.evidence.recent import RecentRequests
 from whymiss.evidence.relatives import _differ, _kinds_between
-from whymiss.ledger.fleet import Ledger
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import Block, Store
 
 READER = Reader(AttributionConfig(), Ledger(), RecentRequests(1))

@@ -8,7 +8,7 @@ from tests.timeline import span_of
 from whymiss.config import WorkersConfig
 from whymiss.evidence.promises import PromiseReader
 from whymiss.evidence.workers import Workers
-from whymiss.ledger.fleet import Ledger
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import (
     SECOND,
     EngineRequest,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from whymiss.config import WorkersConfig, parse
 from whymiss.evidence.workers import Workers, plain_name
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Ledger
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import (
     EngineRequest,
     Envelope,

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from tests.ledger.naive import NaiveRecord
-from whymiss.ledger.record import StreamRecord
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Block, Tier
 
 
-def run_upkeep(record: StreamRecord, steps: int) -> None:
-    while steps and (work := record.history.upkeep(1e9)) is not None:
+def run_compaction(record: StreamRecord, steps: int) -> None:
+    while steps and (work := record.history.next_compaction(1e9)) is not None:
         for replaced in work.steps:
             steps -= 1
             if replaced and work.expires:
@@ -21,7 +21,7 @@ def run_upkeep(record: StreamRecord, steps: int) -> None:
 def expire(record: StreamRecord, naive: NaiveRecord, count: int) -> None:
     for segment in record.history.segments[:count]:
         segment.due = True
-    run_upkeep(record, 100)
+    run_compaction(record, 100)
     if record.history.edge > naive.edge:
         naive.expire(record.history.edge)
 
@@ -109,8 +109,8 @@ def agree_on_identity(record: StreamRecord, naive: NaiveRecord, keys: Sequence[i
             ]
             leading = [bool(naive.same_tokens(one, position)) for one in chain]
             assert record.same_tokens_leading(chain, position) == [*leading, False].index(False)
-            tail = record.tail(chain)
-            repeated = 0 if tail is None else record.repeats(tail, position).blocks
+            missed_chain = record.missed_chain(chain)
+            repeated = 0 if missed_chain is None else record.repeats(missed_chain, position).blocks
             assert repeated == naive.reconverges(chain, position)
             for first in positions[:2]:
                 assert record.touched(key, first, position) == naive.touched(key, first, position)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.digests import Digester
+from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.events import Cleared, Event, KvBatch, Removed, Singles, Stored
+from whymiss.ledger.hashing import Digester
 
 DIGESTER = Digester(b"a key of 16 byte")
 

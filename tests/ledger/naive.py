@@ -28,11 +28,11 @@ class Operation:
     stores: bool
     reported: bool = False
     block: Block | None = None
-    tail: bool = False
+    missed_chain: bool = False
 
 
 @dataclass
-class Barrier:
+class Reset:
     """Everything changed at once."""
 
     ordinal: int
@@ -53,7 +53,7 @@ class NaiveRecord:
         self.edge_nanos: int | None = None
         self.batches: list[tuple[int, int, int]] = []
         self.operations: dict[tuple[Tier, int, int], list[Operation]] = {}
-        self.barriers: list[Barrier] = []
+        self.resets: list[Reset] = []
         self.stores: list[tuple[int, Store]] = []
         self.specs: dict[int, GroupSpec] = {}
         self.life: set[int] = set()
@@ -62,7 +62,7 @@ class NaiveRecord:
         self.numbers: dict[object, int] = {}
         self.remembered: dict[tuple[int, int, int], dict[int, Block]] = {}
         if not from_birth:
-            self.bar(begins_unix_nanos, None)
+            self.add_reset(begins_unix_nanos, None)
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -86,20 +86,20 @@ class NaiveRecord:
                 self.store(event, base + event.index, nanos, position, events[index + 1 :], decided)
             else:
                 run_start = admission = None
-                self.barriers.append(Barrier(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier))
+                self.resets.append(Reset(base + event.index, batch.unix_nanos, Removal.CLEARED, event.tier))
         self.end = base + batch.count
         self.batches.append((nanos, base, self.end))
 
     def restart(self, unix_nanos: int) -> None:
-        self.bar(unix_nanos, Removal.RESTARTED)
+        self.add_reset(unix_nanos, Removal.RESTARTED)
         self.life.clear()
 
-    def break_at(self, hole: Hole) -> None:
+    def add_hole(self, hole: Hole) -> None:
         self.holes.append(hole)
-        self.bar(hole.until_unix_nanos, None)
+        self.add_reset(hole.until_unix_nanos, None)
 
-    def bar(self, unix_nanos: int, removal: Removal | None) -> None:
-        self.barriers.append(Barrier(self.end, unix_nanos, removal))
+    def add_reset(self, unix_nanos: int, removal: Removal | None) -> None:
+        self.resets.append(Reset(self.end, unix_nanos, removal))
         self.end += 1
 
     def remove(self, event: Removed, base: int, nanos: int) -> None:
@@ -120,12 +120,12 @@ class NaiveRecord:
         keys = tuple(event.keys.tolist())
         if not keys:
             return
-        reported = self.is_report(event, keys, ordinal, later, decided, dense=dense)
+        reported = self.is_reannouncement(event, keys, ordinal, later, decided, dense=dense)
         if reported and not dense:
             return
         blocks = self.identify(event, keys) if dense else [None] * len(keys)
         for index, (key, block) in enumerate(zip(keys, blocks, strict=True)):
-            one = Operation(ordinal, nanos, True, reported, block, tail=dense and index == len(keys) - 1)
+            one = Operation(ordinal, nanos, True, reported, block, missed_chain=dense and index == len(keys) - 1)
             self.operations.setdefault((event.tier, event.group, key), []).append(one)
         if dense and not event.placeholder:
             start = None if blocks[0] is None else blocks[0].depth
@@ -134,7 +134,7 @@ class NaiveRecord:
             )
             self.stores.append((ordinal, told))
 
-    def is_report(
+    def is_reannouncement(
         self,
         event: Stored,
         keys: tuple[int, ...],
@@ -215,7 +215,7 @@ class NaiveRecord:
             kept = stores[len(stores) - low :]
             if surplus:
                 # That more was removed than stored stays known.
-                kept.insert(0, replace(kept[0] if kept else before[-1], stores=False, block=None, tail=False))
+                kept.insert(0, replace(kept[0] if kept else before[-1], stores=False, block=None, missed_chain=False))
             self.operations[place] = kept + [one for one in operations if one.ordinal >= edge]
         self.stores = [(ordinal, store) for ordinal, store in self.stores if ordinal >= edge]
         self.holes = [hole for hole in self.holes if hole.until_unix_nanos > self.edge_nanos]
@@ -226,8 +226,8 @@ class NaiveRecord:
         self.edge_nanos = max(nanos for nanos, begin, _ in self.batches if begin < edge)
         for place, operations in self.operations.items():
             self.operations[place] = [one for one in operations if one.ordinal >= edge]
-        later = [one for one in self.barriers if one.ordinal >= edge]
-        self.barriers = [Barrier(edge - 1, self.edge_nanos, None), *later]
+        later = [one for one in self.resets if one.ordinal >= edge]
+        self.resets = [Reset(edge - 1, self.edge_nanos, None), *later]
         self.stores = [(ordinal, store) for ordinal, store in self.stores if ordinal >= edge]
         self.holes = [hole for hole in self.holes if hole.until_unix_nanos > self.edge_nanos]
         self.edge = edge
@@ -255,18 +255,18 @@ class NaiveRecord:
     def published_before(self, unix_nanos: int) -> int | None:
         return max((nanos for nanos, _, _ in self.batches if nanos < unix_nanos), default=None)
 
-    def happened(self, place: tuple[Tier, int, int], position: int) -> Iterator[Operation | Barrier]:
+    def happened(self, place: tuple[Tier, int, int], position: int) -> Iterator[Operation | Reset]:
         """Operations that count and barriers that mean something, in order."""
         operations = [one for one in self.operations.get(place, []) if one.ordinal < position and not one.reported]
-        barriers = [one for one in self.barriers if one.ordinal < position and meaning(one, place[0]) != "nothing"]
-        happened: list[Operation | Barrier] = [*operations, *barriers]
+        resets = [one for one in self.resets if one.ordinal < position and meaning(one, place[0]) != "nothing"]
+        happened: list[Operation | Reset] = [*operations, *resets]
         yield from sorted(happened, key=lambda one: one.ordinal)
 
     def counted(self, place: tuple[Tier, int, int], position: int) -> tuple[int, int, bool]:
         low = high = 0
         surplus = False
         for one in self.happened(place, position):
-            if isinstance(one, Barrier):
+            if isinstance(one, Reset):
                 low, high, surplus = 0, (MANY if meaning(one, place[0]) == "hole" else 0), False
             elif one.stores:
                 low, high = low + 1, min(MANY, high + 1)
@@ -293,7 +293,7 @@ class NaiveRecord:
             return Fact(state=Residency.NEVER_SEEN)
         last = operations[-1]
         low, high, _ = self.counted(place, last.ordinal + 1)
-        after = [one for one in happened if isinstance(one, Barrier) and one.ordinal > last.ordinal]
+        after = [one for one in happened if isinstance(one, Reset) and one.ordinal > last.ordinal]
         meanings = [meaning(one, place[0]) for one in after]
         if "hole" in meanings:
             return Fact(state=Residency.UNKNOWN, at_unix_nanos=after[0].unix_nanos, ordinal=after[0].ordinal)
@@ -318,7 +318,7 @@ class NaiveRecord:
         )
 
     def touched(self, key: int, first: int, last: int) -> bool:
-        if any(first <= one.ordinal < last and meaning(one, Tier.DEVICE) != "nothing" for one in self.barriers):
+        if any(first <= one.ordinal < last and meaning(one, Tier.DEVICE) != "nothing" for one in self.resets):
             return True
         operations = self.operations.get((Tier.DEVICE, self.dense, key), ())
         return any(first <= one.ordinal < last and not one.reported for one in operations)
@@ -326,15 +326,15 @@ class NaiveRecord:
     def stores_between(self, after: int, until: int) -> Sequence[Store]:
         first, last = self.position_at(after), self.position_at(until)
         return [
-            replace_tail(store, self.tail(store.parent, ordinal))
+            replace_tail(store, self.missed_chain(store.parent, ordinal))
             for ordinal, store in self.stores
             if first <= ordinal < last
         ]
 
-    def tail(self, parent: int | None, ordinal: int) -> int | None:
+    def missed_chain(self, parent: int | None, ordinal: int) -> int | None:
         if parent is None:
             return None
-        ends = [one for one in self.chained() if one[0] == parent and one[1].tail and one[1].ordinal < ordinal]
+        ends = [one for one in self.chained() if one[0] == parent and one[1].missed_chain and one[1].ordinal < ordinal]
         return max(ends, key=lambda one: one[1].ordinal)[1].unix_nanos if ends else None
 
     def chained(self) -> list[tuple[int, Operation]]:
@@ -411,14 +411,14 @@ class NaiveRecord:
         )
 
 
-def meaning(barrier: Barrier, tier: Tier) -> str:
+def meaning(reset: Reset, tier: Tier) -> str:
     """What a barrier means for a tier: ``hole``, ``cleared``, ``restarted`` or ``nothing``."""
-    if barrier.removal is None:
+    if reset.removal is None:
         return "hole"
-    if barrier.removal is Removal.CLEARED:
-        if barrier.tier is tier:
+    if reset.removal is Removal.CLEARED:
+        if reset.tier is tier:
             return "cleared"
-        return "hole" if barrier.tier is Tier.DEVICE else "nothing"
+        return "hole" if reset.tier is Tier.DEVICE else "nothing"
     return "restarted" if tier in {Tier.DEVICE, Tier.HOST} else "hole"
 
 
@@ -433,7 +433,7 @@ def way_down(everybody: dict[int, Block], block: Block, depth: int) -> list[Bloc
     return chain if chain[0].depth == depth else []
 
 
-def replace_tail(store: Store, tail: int | None) -> Store:
+def replace_tail(store: Store, missed_chain: int | None) -> Store:
     return Store(
         keys=store.keys,
         start=store.start,
@@ -441,5 +441,5 @@ def replace_tail(store: Store, tail: int | None) -> Store:
         position=store.position,
         unix_nanos=store.unix_nanos,
         reported=store.reported,
-        parent_tail_unix_nanos=tail,
+        parent_tail_unix_nanos=missed_chain,
     )

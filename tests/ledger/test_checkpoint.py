@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from tests.ledger.agreement import agree
 from tests.ledger.publisher import batches, keys_of
-from tests.ledger.test_model import lives, play
-from tests.ledger.test_numbering import ASKING, REPLAYED, A, B, record_of, remove, state, store
+from tests.ledger.test_naive_agreement import lives, play
+from tests.ledger.test_sequencer import ASKING, REPLAYED, A, B, record_of, remove, state, store
 from whymiss.errors import BadInput
 from whymiss.ledger.checkpoint import dump, load
-from whymiss.ledger.digests import Digester
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Arrival, Delivery, Ledger
-from whymiss.ledger.numbering import Numbering
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Arrival, Delivery, Ledger
+from whymiss.ledger.sequencer import Sequencer
 from whymiss.model import SECOND, Residency, StreamId
 
 STREAM = StreamId("engine", 0)
@@ -44,7 +44,7 @@ def two_engines() -> Ledger:
 def test_it_goes_on_as_if_nothing_had_happened(script: list[tuple[str, KvBatch | int]], data: st.DataObject) -> None:
     record, naive = play(script, from_birth=True)
     ledger = Ledger(digester=DIGESTER)
-    ledger.resume(STREAM, Numbering(record, 1000))
+    ledger.resume(STREAM, Sequencer(record, 1000))
     record = record_of(resumed(written(ledger)))
     later = [data.draw(batches(100 + number)) for number in range(data.draw(st.integers(0, 2)))]
     for batch in later:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.model import SECOND, StreamId
 
 FAST, RIGHT = StreamId("fast", 0), StreamId("right", 0)

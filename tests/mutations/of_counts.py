@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, compare, drop, drop_operand, keep, never, replace, take
 
 BARRIERS = guards(
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
+    "tests/ledger/residency/test_removal_reasons.py tests/ledger/test_stream.py tests/ledger/memtable/test_segment_builder.py tests/ledger/compaction/test_fold.py tests/ledger/test_naive_agreement.py",
     ("barrier-tier", "a clear empties the tier that it names", always()),
     ("barrier-below", "whether a reset of the device reaches below is not said", take("else")),
     ("barrier-above", "a clear of a tier below leaves the device alone", take("then")),
@@ -16,7 +16,7 @@ BARRIERS = guards(
 )
 
 TALLY = guards(
-    "tests/ledger/test_single.py tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
+    "tests/ledger/residency/test_copies_of_one.py tests/ledger/residency/test_removal_reasons.py tests/ledger/test_stream.py tests/ledger/memtable/test_segment_builder.py tests/ledger/compaction/test_fold.py tests/ledger/test_naive_agreement.py",
     ("tally-epoch", "what came before a barrier is not counted", drop_operand("*", 1)),
     ("tally-hole-unsure", "after a hole there may be copies", drop_operand("|", 1)),
     (
@@ -51,7 +51,7 @@ TALLY = guards(
     ("turns-first", "what was removed and never stored is missing in the record", drop_operand("or", 0)),
 )
 
-_SINGLE_TESTS = "tests/ledger/test_single.py tests/ledger/test_asking_many.py tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py"
+_SINGLE_TESTS = "tests/ledger/residency/test_copies_of_one.py tests/ledger/query/test_asking_many.py tests/ledger/residency/test_removal_reasons.py tests/ledger/test_stream.py tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py"
 
 SINGLE = guards(
     _SINGLE_TESTS,
@@ -61,8 +61,8 @@ SINGLE = guards(
     ("one-never-negative", "a removal of what was not held takes no copy", replace("Name", "0", 1)),
     ("one-barrier-position", "a barrier after the position has not happened", replace("Call", "Attribute_1.size")),
     ("one-lost", "a hole after the last operation", drop()),
-    ("one-ended-unsure", "a barrier ends what may have been held", replace("Call", "found")),
-    ("one-ended", "a barrier ends what was held", replace("Call", "found")),
+    ("one-ended-unsure", "a barrier ends what may have been held", replace("Call", "residency")),
+    ("one-ended", "a barrier ends what was held", replace("Call", "residency")),
 )
 
 SEGMENTS = guards(
@@ -80,7 +80,7 @@ SEGMENTS = guards(
 )
 
 HISTORY = guards(
-    "tests/ledger/test_guards_reasons.py tests/ledger/test_guards_record.py tests/ledger/test_guards_intake.py tests/ledger/test_guards_folding.py tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
+    "tests/ledger/residency/test_removal_reasons.py tests/ledger/test_stream.py tests/ledger/memtable/test_segment_builder.py tests/ledger/compaction/test_fold.py tests/ledger/query/test_siblings.py tests/ledger/test_naive_agreement.py",
     ("history-edge", "before the window nothing is known", drop()),
     ("history-edge-one", "before the window nothing is known of one block", drop()),
     ("history-low-barrier", "a barrier ends what was held", keep("Call", "Attribute", 0, 2)),
@@ -94,16 +94,16 @@ HISTORY = guards(
 )
 
 HELD = guards(
-    "tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
+    "tests/ledger/compaction/test_fold.py tests/ledger/test_naive_agreement.py",
     ("fold-held", "what is held outlives the window", compare("<")),
     ("fold-copies", "as many stores stay as there are copies", replace("Call", "1")),
     ("fold-barrier", "what a barrier ended is not held", keep("Call", "Attribute", 0, 2)),
     ("fold-surplus", "that more was removed than stored outlives the window", drop()),
-    ("fold-turns", "a block of several copies is counted", replace("Compare", "np.zeros_like(begins)")),
+    ("fold-turns", "a block of several copies is counted", replace("Call", "np.zeros_like(begins)")),
     ("fold-turns-barrier", "what a barrier ended is counted", drop()),
 )
 
 FOLDING = guards(
-    "tests/ledger/test_guards_folding.py tests/ledger/test_model.py",
+    "tests/ledger/compaction/test_fold.py tests/ledger/test_naive_agreement.py",
     ("fold-surplus-held", "that the count is unsure outlives the window", never()),
 )

@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, negate, never, replace, take
 
 INTAKE = guards(
-    "tests/ledger/test_guards_intake.py tests/ledger/test_singles.py tests/ledger/test_model.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/decode/test_coalescing.py tests/ledger/test_naive_agreement.py",
     ("intake-all-groups", "a removal without a group is of all groups", replace("IfExp", "(Attribute_0 or 0,)")),
     ("intake-dense-device", "only the device's dense group chains", drop_operand("and", 1)),
     ("intake-report", "a re-announcement changes no count", never("and")),
@@ -19,7 +19,7 @@ INTAKE = guards(
 )
 
 CHAINING = guards(
-    "tests/ledger/test_singles.py tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/decode/test_coalescing.py tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
     ("chaining-single-removal", "a removal is no store", replace("*", "BinOp_0 + 1")),
     ("chaining-single-run", "a removal before a store belongs to its request", drop()),
     ("chaining-single-tail", "a store continues what was stored just before", drop()),
@@ -37,7 +37,7 @@ CHAINING = guards(
 )
 
 ADMISSIONS = guards(
-    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
     ("admissions-run", "removals before a store belong to its request", take("else")),
     ("admissions-run-first", "the lookup came before the first of them", always()),
     ("admissions-run-ends", "a store ends a run of removals", drop()),
@@ -48,7 +48,7 @@ ADMISSIONS = guards(
 )
 
 REPORTS = guards(
-    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
     ("report-session", "a report comes with a session", drop_operand("and", 0)),
     ("report-root", "a report comes from the root", drop_operand("and", 1)),
     ("report-device", "a report is the device's", drop_operand("or", 1)),
@@ -56,7 +56,7 @@ REPORTS = guards(
 )
 
 STORES = guards(
-    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
     ("stores-unlisted", "an offload connector's store is no chain", always()),
     ("stores-placed", "a depth that is not known is not 0", replace("IfExp", "max(Attribute_3, 0)")),
     ("stores-continues", "pieces of one event are one store", replace("Call", "list(range(Name_4, end))")),
@@ -66,7 +66,7 @@ STORES = guards(
 )
 
 GROUPS = guards(
-    "tests/ledger/test_guards_intake.py tests/ledger/test_model.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
     ("groups-placeholder", "a placeholder sets no block size", drop_operand("or", 0)),
     ("groups-tier", "a tier's store describes no group", drop_operand("or", 1)),
     ("groups-kind", "a group keeps its kind for a life", take("else")),
@@ -76,14 +76,14 @@ GROUPS = guards(
 )
 
 KEYS = guards(
-    "tests/ledger/test_keys.py tests/ledger/test_tolerance.py",
+    "tests/ledger/decode/test_block_keys.py tests/ledger/decode/test_tolerance.py",
     ("keys-sizes", "hashes of unknown size are of no family", drop_operand("and", 1)),
     ("keys-range", "a number beyond 64 bits is no key", drop_operand("and", 1)),
     ("keys-last-eight", "vLLM takes the last eight bytes", replace("Subscript", "Name_1[:8]")),
 )
 
 COLUMNS = guards(
-    "tests/ledger/test_guards_intake.py tests/ledger/test_singles.py tests/ledger/test_tolerance.py tests/ledger/test_extras.py tests/ledger/test_decode.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/decode/test_coalescing.py tests/ledger/decode/test_tolerance.py tests/ledger/decode/test_extra_keys.py tests/ledger/decode/test_batch.py",
     ("columns-sparse", "token ids that span other blocks", never("and")),
     ("columns-described", "unpublished extra keys prove nothing", drop_operand("and", 1)),
     ("columns-bad-extras", "nothing follows from extra keys that cannot be read", instead("Name_0 = None")),
@@ -98,7 +98,7 @@ COLUMNS = guards(
 )
 
 SINGLES = guards(
-    "tests/ledger/test_singles.py tests/ledger/test_model.py",
+    "tests/ledger/decode/test_coalescing.py tests/ledger/test_naive_agreement.py",
     ("singles-alike", "a store that says something else is not among them", drop_operand("or", 0)),
     ("singles-removal-groups", "a removal without a group is of all groups", drop_operand("or", 0)),
     ("singles-removal-place", "a removal from another place is another's", drop_operand("or", 1)),
@@ -111,7 +111,7 @@ SINGLES = guards(
 )
 
 TOKENS = guards(
-    "tests/ledger/test_tokens.py",
+    "tests/ledger/decode/test_token_column.py",
     ("tokens-counted", "each event has as many numbers as it says", drop_operand("or", 1)),
     ("tokens-kept-whole", "no number reaches into the next event", drop_operand("or", 0)),
     ("tokens-marked", "what is no marker is a small number itself", drop_operand("or", 0)),

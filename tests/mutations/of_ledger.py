@@ -7,7 +7,7 @@ from .operators import always, compare, drop, drop_operand, instead, keep, never
 
 EQUAL_TOKENS = (
     *guards(
-        "tests/ledger/test_guards_kinship.py tests/ledger/test_twins.py tests/ledger/test_model.py",
+        "tests/ledger/query/test_siblings.py tests/ledger/query/test_same_tokens.py tests/ledger/test_naive_agreement.py",
         ("equal-self", "a block is not one that repeats it", drop()),
         ("equal-resident", "only what is held would have been hit", drop_operand("comprehension", 0)),
         ("leading-self", "a block is no resident other of itself", drop_operand("&", 1)),
@@ -22,12 +22,12 @@ EQUAL_TOKENS = (
         ("content-keys", "another chain is something else", replace("Compare", "Subscript_0[0] != Name_2[0]", 1)),
     ),
     *guards(
-        "tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
+        "tests/ledger/query/test_siblings.py tests/ledger/test_naive_agreement.py",
         ("placed-position", "what is stored later is no relative", drop_operand("&", 1)),
     ),
 )
 REPEATS = guards(
-    "tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
+    "tests/ledger/query/test_siblings.py tests/ledger/test_naive_agreement.py",
     (
         "repeats-before",
         "a sibling's block that is stored again later is the one that was there before",
@@ -40,7 +40,7 @@ REPEATS = guards(
 )
 
 CHILDREN = guards(
-    "tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
+    "tests/ledger/query/test_siblings.py tests/ledger/test_naive_agreement.py",
     ("children-position", "what is stored later is no child", drop()),
     ("children-all", "there are more children than are listed in one go", always()),
     ("children-placed", "a child of unknown depth is of no parent", keep("Subscript", "Name")),
@@ -48,7 +48,7 @@ CHILDREN = guards(
 )
 
 LINKS = guards(
-    "tests/ledger/test_guards_kinship.py tests/ledger/test_model.py",
+    "tests/ledger/query/test_siblings.py tests/ledger/test_naive_agreement.py",
     ("links-described", "under extra keys that are not published nothing is known of them", take("then")),
     ("links-change", "what does not change leaves no mark", drop_operand("and", 1)),
     ("links-forget", "what left the window is no parent any more", drop()),
@@ -56,7 +56,7 @@ LINKS = guards(
 )
 
 CHECKPOINT = guards(
-    "tests/ledger/test_guards_checkpoint.py tests/ledger/test_checkpoint.py",
+    "tests/ledger/test_checkpoint_fields.py tests/ledger/test_checkpoint.py",
     ("checkpoint-level", "what a checkpoint brings back is as large as it was", drop()),
     ("checkpoint-version", "what another version wrote is not read", drop_operand("or", 0)),
     ("checkpoint-order", "columns are as another machine has them", drop_operand("or", 1)),
@@ -80,7 +80,7 @@ CHECKPOINT = guards(
 )
 
 WINDOW = guards(
-    "tests/ledger/test_guards_window.py tests/ledger/test_window.py tests/ledger/test_checkpoint.py",
+    "tests/ledger/test_retention_limits.py tests/ledger/test_retention.py tests/ledger/test_checkpoint.py",
     ("window-due", "what is over leaves", drop()),
     ("window-checkpoint", "what was over before a checkpoint leaves", never()),
     ("window-pending", "what was noted long ago is laid out", never()),
@@ -94,7 +94,7 @@ WINDOW = guards(
 )
 
 MERGING = guards(
-    "tests/ledger/test_guards_window.py tests/ledger/test_window.py",
+    "tests/ledger/test_retention_limits.py tests/ledger/test_retention.py",
     ("merging-due", "what is about to leave is merged with nothing", drop_operand("or", 0)),
     ("merging-busy", "what is being merged is merged with nothing else", drop_operand("or", 1)),
     ("merging-kinds", "a place that was chained and is not any more", always("Call")),

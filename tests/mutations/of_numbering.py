@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, never, replace, take
 
 NUMBERING = guards(
-    "tests/ledger/test_guards_numbering.py tests/ledger/test_numbering.py tests/recordings/test_gaps.py",
+    "tests/ledger/test_gaps_and_replays.py tests/ledger/test_sequencer.py tests/recordings/test_gaps.py",
     ("number-incarnation", "another incarnation is a restart", drop()),
     ("number-repeated", "a number that falls back", drop()),
     ("number-waiting", "a batch that waits already", drop_operand("or", 1)),
@@ -42,7 +42,7 @@ NUMBERING = guards(
 )
 
 TIMELINE = guards(
-    "tests/ledger/test_guards_record.py tests/ledger/test_model.py tests/ledger/test_numbering.py",
+    "tests/ledger/test_stream.py tests/ledger/test_naive_agreement.py tests/ledger/test_sequencer.py",
     ("time-falls-back", "a clock that falls back is held at its highest", take("else")),
     ("time-life", "a number of a former life is no batch of this one", take("then")),
     (
@@ -58,7 +58,7 @@ TIMELINE = guards(
 )
 
 STREAM_RECORD = guards(
-    "tests/ledger/test_guards_record.py tests/ledger/test_model.py tests/ledger/test_window.py tests/ledger/test_numbering.py",
+    "tests/ledger/test_stream.py tests/ledger/test_naive_agreement.py tests/ledger/test_retention.py tests/ledger/test_sequencer.py",
     ("record-joined-late", "who joins late does not know what is held", drop()),
     ("record-restart", "a new life holds nothing", drop()),
     ("record-restart-life", "a new life numbers anew", drop()),
@@ -73,7 +73,7 @@ STREAM_RECORD = guards(
 )
 
 FLEET = guards(
-    "tests/ledger/test_guards_record.py tests/ledger/test_clock_offset.py tests/ledger/test_numbering.py",
+    "tests/ledger/test_stream.py tests/ledger/test_clock_offset.py tests/ledger/test_sequencer.py",
     ("fleet-offset-replayed", "a replayed message shows no delay", drop_operand("and", 2)),
     ("fleet-offset-quickest", "the quickest message shows a clock best", take("then")),
     ("fleet-untimed", "a batch without a time has that of its arrival", never()),

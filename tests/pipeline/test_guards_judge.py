@@ -10,7 +10,7 @@ import pytest
 from tests.evidence.test_grouping import span
 from tests.evidence.told import ME, Event, Told, hole
 from whymiss.config import parse
-from whymiss.ledger.fleet import Ledger
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import (
     SECOND,
     Cause,

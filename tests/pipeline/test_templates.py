@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.cases.scene import Scene, changed, prompt, text
 from tests.evidence.test_facts import said
-from whymiss.ledger.digests import Digester
+from whymiss.ledger.hashing import Digester
 from whymiss.model import Block, Likeness, Prompt, StreamId
 from whymiss.pipeline.templates import LearnedTemplates
 from whymiss.reference import Reference, Serialised, chains

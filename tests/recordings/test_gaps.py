@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tests.recordings.plays import CAPTURES, Row, folder, rows
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.digests import Digester
+from whymiss.ledger.columnar.bloom_filter import Probe
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.message import EndOfReplay, parse_frames
 from whymiss.ledger.events import KvBatch
-from whymiss.ledger.filters import Probe
-from whymiss.ledger.fleet import Accepted, Delivery, Ledger
-from whymiss.ledger.frames import EndOfReplay, parse_frames
-from whymiss.ledger.record import StreamRecord
-from whymiss.ledger.tally import tally
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Delivery, Ledger, SequencedBatch
+from whymiss.ledger.residency.copies import count_copies
+from whymiss.ledger.stream import StreamRecord
 from whymiss.model import StreamId
 from whymiss.tools.recording import KvMessage, Recording
 from whymiss.tools.replay import Replay, default_config
@@ -35,7 +35,7 @@ def frames_of(messages: list[KvMessage]) -> list[tuple[int, KvBatch]]:
     return found
 
 
-def heard(frames: list[tuple[int, KvBatch]], ledger: Ledger, delivery: Delivery) -> list[Accepted]:
+def heard(frames: list[tuple[int, KvBatch]], ledger: Ledger, delivery: Delivery) -> list[SequencedBatch]:
     return [ledger.accept(STREAM, seq, batch, delivery) for seq, batch in frames]
 
 
@@ -72,8 +72,8 @@ def test_no_count_of_copies_falls_below_zero(number: str) -> None:
         record = record_of(ledger, stream)
         keys = Probe(np.array(keys_of(record), np.uint64))
         for place in {place for part in record.history.parts() for place in part.runs}:
-            hits = record.history.counted(place, keys, record.end)
-            assert not tally(hits, record.history.barriers.of(place[0]), record.end).surplus.any()
+            hits = record.history.counted_operations(place, keys, record.end)
+            assert not count_copies(hits, record.history.resets.of(place[0]), record.end).surplus.any()
 
 
 @pytest.mark.parametrize("number", REPLAYABLE)

@@ -16,11 +16,11 @@ import pytest
 
 from tests.ledger.batches import apart
 from tests.recordings.plays import CAPTURES, folder
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.digests import Digester
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.message import EndOfReplay, parse_frames
 from whymiss.ledger.events import KvBatch, Stored
-from whymiss.ledger.fleet import Ledger
-from whymiss.ledger.frames import EndOfReplay, parse_frames
+from whymiss.ledger.hashing import Digester
+from whymiss.ledger.ledger import Ledger
 from whymiss.model import StreamId
 
 STREAM = StreamId("vllm-replica-0", 0)

@@ -12,8 +12,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tests.ledger.batches import DIGESTER, payload, stored
 from whymiss.errors import BadInput
-from whymiss.ledger.decode import decode_batch
-from whymiss.ledger.frames import Frame, parse_frames
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.message import Frame, parse_frames
 from whymiss.wire.kv_logs import MARK, take_kv_events
 from whymiss.wire.logs import assemble_logs, split_logs
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.ledger.batches import DIGESTER, payload, plain, stored
 from whymiss.errors import BadInput
-from whymiss.ledger.decode import decode_batch
+from whymiss.ledger.decode.batch import decode_batch
+from whymiss.ledger.decode.message import Frame, parse_frames
 from whymiss.ledger.events import KvBatch, Stored
-from whymiss.ledger.frames import Frame, parse_frames
 from whymiss.model import Tier
 from whymiss.wire import kv_push_pb2 as schema
 from whymiss.wire.kv_push import Pushed, push_response, read_push, read_snapshot

@@ -19,7 +19,7 @@ from typing import Final
 
 from ..errors import BadInput
 from ..ledger.checkpoint import dump, load
-from ..ledger.fleet import Ledger
+from ..ledger.ledger import Ledger
 from .telemetry.logs import Log
 
 KEY_BYTES: Final = 32

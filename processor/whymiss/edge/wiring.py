@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..config import Config, KvSourceConfig
-    from ..ledger.fleet import Ledger
+    from ..ledger.ledger import Ledger
     from ..measures import Measures
     from .core import Core
     from .telemetry.metrics_push import Temporality

@@ -1,4 +1,4 @@
-"""The ledger as bytes, and back.
+"""Checkpoint: the segments of all streams as checksummed chunks, and back.
 
 A checkpoint is a sequence of chunks: a length, a checksum of the chunk and its number, and the chunk itself. The first
 says which version wrote it and under which key, the last how many streams there were and what stands for the
@@ -7,7 +7,7 @@ Whatever does not fit is ``BadInput`` with the offset of the chunk, and leaves t
 
 Digests compare under one key only. A checkpoint names the key by a digest of its own and never holds it: who
 keeps the key keeps it elsewhere. Under another key nothing is read, for a block without its digests would
-look like one that nobody has ever seen.
+look like one that was never stored.
 
 Batches that wait behind a gap are not written: the gap is still there when the publisher is followed again.
 """
@@ -25,16 +25,17 @@ import numpy.typing as npt
 
 from ..errors import BadInput
 from ..model import GroupSpec, Hole, StreamId, Tier
-from .barriers import Barrier
-from .chains import PIECE, Chains
-from .digests import Digester
+from .columnar.kernels import Integers
+from .compaction.merge import level_of
 from .events import Keys
-from .fleet import Ledger
-from .merging import level_of
-from .numbering import Numbering
-from .record import StreamRecord
-from .segments import Run, Segment
-from .sorting import Integers
+from .hashing import Digester
+from .ledger import Ledger
+from .residency.resets import Reset
+from .segment.chain_table import PIECE, ChainTable
+from .segment.operations import Run
+from .segment.segment import Segment
+from .sequencer import Sequencer
+from .stream import StreamRecord
 
 VERSION = 2
 """Of the chunks; a checkpoint of another version is not read."""
@@ -71,7 +72,7 @@ class _Stream(msgspec.Struct):
     incarnation: int | None
     silent_seconds: float
     holes: list[Hole]
-    barriers: list[Barrier]
+    resets: list[Reset] = msgspec.field(name="barriers")
     specs: list[GroupSpec]
     known: list[int]
     tiers: list[Tier]
@@ -146,18 +147,18 @@ def load(content: bytes | memoryview, ledger: Ledger, *, now: float, unix_nanos:
     if opening.key != _key_of(ledger.digester):  # guard: checkpoint-key
         raise BadInput("a checkpoint whose digests were made under another key", offset=len(_MAGIC))
     down = max(0.0, (unix_nanos - opening.unix_nanos) / 1e9)  # guard: checkpoint-away, checkpoint-clock
-    found: list[tuple[StreamId, Numbering]] = []
+    restored: list[tuple[StreamId, Sequencer]] = []
     while not reader.at_closing():
         about = reader.next(_Stream)
         segments = [_unpacked(reader.next(_Segment), now - down, reader.offset) for _ in range(about.segments)]
-        found.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
+        restored.append((StreamId(about.worker, about.rank), _restored(ledger, about, segments, now - down)))
     closing = reader.next(_Closing)
-    if closing.streams != len(found):  # guard: checkpoint-streams
+    if closing.streams != len(restored):  # guard: checkpoint-streams
         raise BadInput("a checkpoint with another number of streams than it says", offset=reader.offset)
-    for stream, known in found:
+    for stream, known in restored:
         ledger.resume(stream, known)
     ledger.digester.translated.update(closing.translated)
-    return len(found)
+    return len(restored)
 
 
 def _key_of(digester: Digester) -> int:
@@ -193,12 +194,12 @@ class _Reader:
         if _checksum(chunk, self._number) != bytes(self._content[self.offset + 4 : self.offset + _HEAD]):
             raise BadInput("a chunk of the checkpoint is damaged", offset=self.offset)  # guard: checkpoint-damage
         try:
-            found = msgspec.msgpack.decode(chunk, type=kind)
+            content = msgspec.msgpack.decode(chunk, type=kind)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             raise BadInput("a chunk of the checkpoint is of another kind", offset=self.offset) from None
         self._number += 1
         self.offset += size
-        return found
+        return content
 
     def _peek(self) -> tuple[memoryview, int]:
         head = self._content[self.offset : self.offset + _HEAD]
@@ -209,10 +210,10 @@ class _Reader:
         return chunk, _HEAD + size
 
 
-def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, list[Segment]]:
-    record = known.record
+def _noted(stream: StreamId, sequencer: Sequencer, now: float) -> tuple[_Stream, list[Segment]]:
+    record = sequencer.record
     record.settle()
-    history, groups = record.history, record.groups_known
+    history, groups = record.history, record.cache_groups
     segments = list(history.parts())
     about = _Stream(
         worker=stream.worker,
@@ -221,27 +222,27 @@ def _noted(stream: StreamId, known: Numbering, now: float) -> tuple[_Stream, lis
         from_birth=record.from_birth,
         begins_unix_nanos=record.begins_unix_nanos,
         end=record.end,
-        last=known.last,
-        incarnation=known.incarnation,
-        silent_seconds=now - known.heard,
+        last=sequencer.last,
+        incarnation=sequencer.incarnation,
+        silent_seconds=now - sequencer.heard,
         holes=list(record.holes),
-        barriers=list(history.barriers.all),
+        resets=list(history.resets.all),
         specs=list(groups.specs.values()),
         known=sorted(groups.known),
         tiers=sorted(groups.tiers),
         block_size=groups.block_size,
-        kinds=list(record.intake.links.kinds),
-        nanos=history.timeline.nanos.tobytes(),
-        ends=history.timeline.ends.tobytes(),
-        lives=list(history.timeline.lives),
-        life=history.timeline.life,
+        kinds=list(record.memtable.chain_tails.kinds),
+        nanos=history.time_index.nanos.tobytes(),
+        ends=history.time_index.ends.tobytes(),
+        lives=list(history.time_index.lives),
+        life=history.time_index.life,
         edge_unix_nanos=history.edge_unix_nanos,
         segments=len(segments),
     )
     return about, segments
 
 
-def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: float) -> Numbering:
+def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: float) -> Sequencer:
     record = StreamRecord(
         StreamId(about.worker, about.rank),
         ledger.digester,
@@ -251,26 +252,26 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     record.from_birth = about.from_birth  # guard: checkpoint-birth
     record.model = about.model  # guard: checkpoint-model
     record.holes = about.holes  # guard: checkpoint-holes
-    groups, history = record.groups_known, record.history
+    groups, history = record.cache_groups, record.history
     groups.specs = {spec.group: spec for spec in about.specs}
     groups.known = set(about.known)  # guard: checkpoint-known
     groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
     groups.block_size = about.block_size
-    record.intake.links.kinds[:] = about.kinds
-    for barrier in about.barriers:  # guard: checkpoint-barriers
-        history.barriers.add(barrier)
-    timeline = history.timeline
-    timeline.nanos, timeline.ends = array("q", about.nanos), array("q", about.ends)
-    timeline.lives, timeline.life = about.lives, about.life  # guard: checkpoint-life
+    record.memtable.chain_tails.kinds[:] = about.kinds
+    for reset in about.resets:  # guard: checkpoint-barriers
+        history.resets.add(reset)
+    time_index = history.time_index
+    time_index.nanos, time_index.ends = array("q", about.nanos), array("q", about.ends)
+    time_index.lives, time_index.life = about.lives, about.life  # guard: checkpoint-life
     history.edge_unix_nanos = about.edge_unix_nanos  # guard: checkpoint-edge
     history.base = segments[0]
     for segment in segments[1:]:
         history.append(segment)
     record.begin_at(about.end)
-    known = Numbering(record, about.last + 1)
-    known.incarnation = about.incarnation  # guard: checkpoint-incarnation
-    known.heard = then - about.silent_seconds  # guard: checkpoint-silence
-    return known
+    sequencer = Sequencer(record, about.last + 1)
+    sequencer.incarnation = about.incarnation  # guard: checkpoint-incarnation
+    sequencer.heard = then - about.silent_seconds  # guard: checkpoint-silence
+    return sequencer
 
 
 def _packed(segment: Segment, now: float) -> _Segment:
@@ -297,7 +298,7 @@ def _packed(segment: Segment, now: float) -> _Segment:
 def _unpacked(packed: _Segment, then: float, offset: int) -> Segment:
     try:
         own, prefix = (None, None) if packed.digests is None else map(_keys, packed.digests)
-        chains = Chains(
+        chains = ChainTable(
             _keys(packed.keys),
             None if own is None or prefix is None else (own, prefix, None),
             np.frombuffer(packed.first, np.uint32),

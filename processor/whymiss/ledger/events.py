@@ -1,4 +1,4 @@
-"""KV-cache events as the ledger takes them: block keys as arrays, token ids and extra keys as digests.
+"""The write batch: KV-cache events as the store takes them, block keys as arrays, token ids and extra keys as digests.
 
 One batch holds the events of one engine step. ``index`` and ``at`` number a batch's events from 0 in
 the order of the wire, bad and unknown ones included, so that an ordinal in a publisher's stream is

@@ -19,8 +19,8 @@ from ..dialects.registry import candidates, claim, identify, possible
 from ..errors import BadInput
 from ..evidence.grouping import engine_says, group, lookup_says
 from ..join import Joiner
-from ..ledger.digests import Digester
-from ..ledger.fleet import Ledger
+from ..ledger.hashing import Digester
+from ..ledger.ledger import Ledger
 from ..measures import Exemplar, Measures
 from ..model import (
     Envelope,

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..errors import BadInput
-from ..ledger.decode import decode_batch
-from ..ledger.digests import Digester
+from ..ledger.decode.batch import decode_batch
+from ..ledger.decode.message import EndOfReplay, parse_frames, worker_of_topic
 from ..ledger.events import KvBatch
-from ..ledger.fleet import Accepted, Arrival, Delivery, Health, Ledger
-from ..ledger.frames import EndOfReplay, parse_frames, worker_of_topic
+from ..ledger.hashing import Digester
+from ..ledger.ledger import Arrival, Delivery, Ledger, SequencedBatch, StreamHealth
 from ..measures import Measures
 from ..model import SECOND, StreamId
 from .ports import KvOutcome, KvSource
@@ -74,12 +74,12 @@ class EventIntake:
             return
         self._shown = now
         states = Counter(self._ledger.health(now).values())
-        for state in Health:
+        for state in StreamHealth:
             self._measures.gauge("whymiss.ledger.streams", states[state], state=state.value)
         self._measures.gauge("whymiss.ledger.retained", self._ledger.retained_bytes)
         self._measures.gauge("whymiss.ledger.operations", self._ledger.retained_operations)
 
-    def _count(self, source: KvSource, accepted: Accepted, batch: KvBatch) -> None:
+    def _count(self, source: KvSource, accepted: SequencedBatch, batch: KvBatch) -> None:
         if accepted.arrival is Arrival.DUPLICATE:
             return
         self._measures.count("whymiss.ledger.events", batch.count, source=source.name)

@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..ledger.columns import Witness
-from ..ledger.digests import Digester
+from ..ledger.decode.builder import Witness
 from ..ledger.events import Keys
+from ..ledger.hashing import Digester
 from ..model import Likeness, Prompt, StreamId
 from ..reference import Reference, own_digest
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.edge.status.snapshots import NAMES
-from tests.ledger.test_numbering import ASKING, A, B, store
+from tests.ledger.test_sequencer import ASKING, A, B, store
 from whymiss.edge.kv.silence import Heard
 from whymiss.edge.status.publishers import ROWS_MAX, records_of, sources_of
 from whymiss.edge.status.snapshot import Count, NamedCount, Stream
 from whymiss.edge.status.totals import GAUGES, Totals, sums_of
-from whymiss.ledger.fleet import Delivery, Ledger
+from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.measures import Measures
 from whymiss.model import SECOND, StreamId
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ...ledger.fleet import Health, Ledger
-from ...ledger.numbering import Numbering
+from ...ledger.ledger import Ledger, StreamHealth
+from ...ledger.sequencer import Sequencer
 from ...model import SECOND, StreamId
 from ..kv.silence import Heard
 from .markup import clean
@@ -20,7 +20,7 @@ ROWS_MAX: Final = 50
 EVER: Final = 1 << 62
 """Later than any time in nanoseconds."""
 
-_WORST_FIRST: Final = (Health.WAITING, Health.BROKEN, Health.SILENT, Health.WHOLE)
+_WORST_FIRST: Final = (StreamHealth.WAITING, StreamHealth.BROKEN, StreamHealth.SILENT, StreamHealth.WHOLE)
 _SOURCE_STATES: Final = ("silent", "never heard", "heard", "not subscribed")
 
 
@@ -72,7 +72,7 @@ def records_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: floa
     return Records(
         streams=tuple(_stream(stream, known[stream], health[stream], times) for stream in order[:ROWS_MAX]),
         left_out=max(0, len(order) - ROWS_MAX),
-        states=tuple(NamedCount(state.value, Count(states[state], 0.0)) for state in Health if states[state]),
+        states=tuple(NamedCount(state.value, Count(states[state], 0.0)) for state in StreamHealth if states[state]),
     )
 
 
@@ -84,7 +84,7 @@ class _Times(NamedTuple):
     since_unix_nanos: int
 
 
-def _stream(stream: StreamId, known: Numbering, health: Health, times: _Times) -> Stream:
+def _stream(stream: StreamId, known: Sequencer, health: StreamHealth, times: _Times) -> Stream:
     record = known.record
     coverage = record.coverage(0, EVER)
     totals = Counter(hole.reason for hole in coverage.holes)

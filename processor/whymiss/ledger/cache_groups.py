@@ -1,0 +1,78 @@
+"""Column families: the KV-cache groups of one stream (dense, sliding window, Mamba) and the tiers, as its stores describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model import GroupSpec, Tier
+from .events import Stored
+
+
+class CacheGroups:
+    """What is known of a stream's groups, and the tiers that it names."""
+
+    def __init__(self) -> None:
+        self.specs: dict[int, GroupSpec] = {}
+        self.tiers: set[Tier] = set()
+        self.block_size: int | None = None
+        """Tokens a block of the dense group."""
+        self.known: set[int] = set()
+        """Groups described since the publisher began its present life."""
+        self._listed: list[GroupSpec] | None = None
+        self._last: tuple[int, int, bool] | None = None
+
+    def learn(self, event: Stored) -> bool:
+        """Take in what a store says of its group; returns whether the group is dense."""
+        last = self._last
+        if last is not None and last[0] == event.group and last[1] == event.block_size and event.tier is Tier.DEVICE:
+            return last[2]
+        if event.tier is not Tier.DEVICE:
+            self.tiers.add(event.tier)
+        spec = self.specs.get(event.group)
+        if event.placeholder or event.tier is not Tier.DEVICE:  # guard: groups-placeholder, groups-tier
+            return (spec or GroupSpec(group=event.group, kind=event.kind)).dense
+        if spec is None or event.group not in self.known or spec.block_size != event.block_size:
+            # A group keeps its kind for a life: only a restart can bring another model.
+            kind = spec.kind if spec is not None and event.group in self.known else event.kind  # guard: groups-kind
+            spec = GroupSpec(group=event.group, kind=kind, block_size=event.block_size, window=event.sliding_window)
+            self.specs[event.group] = spec
+            self.known.add(event.group)
+            self._listed = None
+        dense = spec.dense
+        if dense:  # guard: groups-dense-size
+            self.block_size = event.block_size
+        self._last = (event.group, event.block_size, dense)
+        return dense
+
+    def is_news(self, event: Stored) -> bool:
+        """Whether a store says something of a group or a tier that is not known, or is not so at present."""
+        last = self._last
+        if last is not None and last[0] == event.group and last[1] == event.block_size and event.tier is Tier.DEVICE:
+            return False
+        if event.tier is not Tier.DEVICE:
+            return event.tier not in self.tiers  # guard: news-tier
+        if event.placeholder:  # guard: news-placeholder
+            return False
+        spec = self.specs.get(event.group)
+        # guard: news-life, news-size
+        if spec is None or event.group not in self.known or spec.block_size != event.block_size:
+            return True
+        return spec.dense and self.block_size != event.block_size  # guard: news-dense
+
+    def listed(self) -> Sequence[GroupSpec]:
+        """The groups, dense ones first."""
+        if self._listed is None:
+            # guard: groups-dense-first
+            self._listed = sorted(self.specs.values(), key=lambda spec: (not spec.dense, spec.group))
+        return self._listed
+
+    @property
+    def dense(self) -> int:
+        """Number of the dense group; 0 before it is known."""
+        listed = self.listed()
+        return listed[0].group if listed else 0
+
+    def forget_life(self) -> None:
+        """The publisher began anew: its next stores describe the groups again."""
+        self.known.clear()  # guard: groups-life
+        self._last = None

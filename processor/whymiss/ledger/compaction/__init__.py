@@ -1,0 +1,1 @@
+"""Compaction: merges small segments, and folds expired ones into the base snapshot."""

@@ -1,0 +1,1 @@
+"""The memtable: takes decoded batches in order and flushes them as a segment."""
