@@ -49,6 +49,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "reload": {"kv", "references", "telemetry"},
         "status": {"exporters", "kv", "pace", "spool", "telemetry"},
     },
+    "evidence": {
+        "requests": set(),
+        "hypotheses": {"requests"},
+        "missed": {"hypotheses"},
+        "peers": {"missed", "requests"},
+        "sections": {"hypotheses", "missed", "peers", "requests"},
+        "established": {"hypotheses", "missed", "peers", "requests", "sections"},
+    },
+    "attribution": {"rows": set(), "table": {"rows"}, "verdict": {"rows", "table"}},
     "ledger": {
         "columnar": set(),  # knows no block
         "events": set(),

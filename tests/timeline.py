@@ -32,7 +32,7 @@ SAYS: dict[Role, type[EngineRequest | RouteDecision | OffloadOutcome]] = {
 def span_of(
     role: Role, trace: int, number: int, *, request_id: str | None = None, start: float = 0.0, end: float = 1.0
 ) -> Span:
-    """A claimed span with small ids; its bytes are as long as its number, so that sizes can be told apart."""
+    """A claimed span with small ids; its bytes are as long as its number, so that each span has a size of its own."""
     said: Evidenced = SAYS[role](request_id=request_id)
     return Span(
         raw=bytes(number),

@@ -47,10 +47,10 @@ def run(file: Path | None) -> None:
       whymiss run
       whymiss run --config whymiss.yaml
     """
-    # A hangup waits until there is somebody to meet it: by default it would end the process.
+    # SIGHUP is blocked until its handler is installed: by default it would end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     config = _read(file)
-    # gRPC's own lines are no JSON, and tell of what it could not read; whoever looks for a fault may switch them on.
+    # gRPC's own log lines are not JSON, and quote what it could not read. They can be switched on to look for a fault.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from .edge import service
 

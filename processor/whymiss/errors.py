@@ -1,4 +1,4 @@
-"""The three errors, told apart by what a caller can do about them.
+"""The three errors, by what a caller can do about them.
 
 Everything else that goes wrong in the world is a value (an outcome with a name), and an
 ``AssertionError`` is a mistake of ours.

@@ -54,21 +54,21 @@ class Sampling(StrEnum):
 
 
 _RANDOM = 1 << 56
-"""R is below this."""
+"""The randomness R of a trace is below this: it has 56 bits."""
 
 
 def untouched(signal: Signal, body: bytes, items: int, *, ticket: int = 0) -> Redacted:
-    """A request that nothing of ours is in: it leaves as it came."""
+    """A request without any span of ours: it leaves as it came."""
     return Redacted(signal, body, items, (ticket,) if ticket else ())
 
 
 def nothing(tickets: tuple[int, ...]) -> Redacted:
-    """Of these requests nothing is left that could leave."""
+    """An empty result: of these requests nothing is left to send."""
     return Redacted(Signal.TRACES, b"", 0, tickets)
 
 
 def tickets_of(spans: Iterable[Span]) -> tuple[int, ...]:
-    """The accepted requests that spans came in."""
+    """The numbers of the accepted requests in which the spans came, each once, in order."""
     return tuple({span.ticket: None for span in spans if span.ticket})
 
 
@@ -101,7 +101,7 @@ def threshold_of(ratio: float) -> int:
 
 
 def adjusted_count(span: Span) -> float | None:
-    """How many requests a span stands for, where the trace state says (``ot=th``)."""
+    """How many requests a span represents, where the trace state says (``ot=th``)."""
     threshold, _ = _probability(span.trace_state)
     return None if threshold is None else _RANDOM / (_RANDOM - threshold)
 
@@ -164,8 +164,8 @@ class Redactor:
     def may_identify(self, span: Span, *, sampled: bool) -> bool:
         """Whether digests and names may leave on a span of a request that is ``sampled``.
 
-        A span that says of itself that it is not sampled stands alone with that. ``sample_ratio`` chooses by
-        the trace: all spans of one agree, on every replica, and so does a sampler behind us with the same ratio.
+        A span that says of itself that it is not sampled is treated so, whatever the rest of its request says. ``sample_ratio``
+        chooses by trace id: all spans of a trace agree, on every replica, and so does a later sampler with the same ratio.
         """
         # guard: redact-own-flag, redact-ratio, redact-request
         return sampled and sampling_of(span) is not Sampling.UNSAMPLED and randomness(span) >= self._threshold
@@ -199,7 +199,7 @@ class Redactor:
         return splice(raw, attributes, remove=remove) if attributes or remove else raw
 
     def _digests(self, span: Span) -> dict[str, Attribute]:
-        """Digests in the place of salts; one in an event or a link goes without."""
+        """Digests in place of a span's salts. A salt in an event or a link is removed without one."""
         values = read_span(span.raw).attributes
         return {
             name: self.text_digest(value)

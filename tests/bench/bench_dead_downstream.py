@@ -1,6 +1,6 @@
 """What a next hop that is dead for a while does to the queue, the spool and the memory, and what its return does.
 
-A real service with a spool stands under a steady load. Its next hop is there for a sixth of the time, gone for half
+A real service with a spool is under a steady load. Its next hop is there for a sixth of the time, gone for half
 of it, and there again until all is out. Run with ``make bench``, or by itself
 (``PYTHONPATH=. python tests/bench/bench_dead_downstream.py --seconds 180``).
 """

@@ -63,7 +63,7 @@ def events(number: int, at: float) -> bytes:
 
 
 def spans(first: int, finished: list[float]) -> bytes:
-    """The engine's spans of some requests, and as many that are nobody's."""
+    """The engine's spans of some requests, and as many that no dialect claims."""
     request = ExportTraceServiceRequest()
     engine = request.resource_spans.add().scope_spans.add()
     engine.scope.name = "vllm.tracing.otel"

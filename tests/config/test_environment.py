@@ -1,4 +1,4 @@
-"""OpenTelemetry's standard variables stand in for an exporter that the file does not name."""
+"""OpenTelemetry's standard variables configure an exporter where the file names none."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Agenda:
         self.now = EPOCH
 
     def at(self, when: int, happen: Callable[[int], None]) -> None:
-        """Plan something; it is told the time."""
+        """Plan something; it is called with the time."""
         self._counter += 1
         heapq.heappush(self._plans, (when, self._counter, happen))
 

@@ -1,6 +1,6 @@
 """Prompts with a known identity: which tokens, and under which extra keys.
 
-A block has three identities. ``own`` stands for its own tokens, ``plain`` for all tokens from 0 to its end,
+A block has three identities. ``own`` is of its own tokens, ``plain`` of all tokens from 0 to its end,
 ``key`` for those, the extra keys and the hash seed: what an engine publishes. Two prompts share a block when the
 keys are equal; what injected salts, adapters and edits, and unlike seeds, do to that is known exactly.
 """
@@ -43,7 +43,7 @@ class Injection:
     adapters: int = 2
     edited: float = 0.0
     edit_within: float = 0.5
-    """The changed token stands in this leading part of the prompt."""
+    """The changed token is in this leading part of the prompt."""
 
 
 class Prompt(NamedTuple):

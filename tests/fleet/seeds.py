@@ -10,7 +10,7 @@ from tests.fleet.prompts import Extras, Prompt
 from tests.fleet.spec import FleetSpec
 
 Identity: TypeAlias = tuple[int, Extras]
-"""All tokens from block 0 on, and what is hashed beside them: what a key stands for whatever the seed."""
+"""All tokens from block 0 on, and what is hashed beside them: what a key means under any seed."""
 
 
 class Seeds:

@@ -59,7 +59,7 @@ class Simulation:
         self._reports: list[tuple[int, int]] = []
         """(worker, when) of every re-announcement."""
         self._reporting: set[int] = set()
-        """Requests with a session: it stands on their real stores too."""
+        """Requests with a session: their real stores carry it too."""
 
     def _engine(self, index: int) -> Engine:
         spec = self._spec

@@ -210,7 +210,7 @@ def test_batch_that_nobody_can_ask_for_touches_what_rests_on_it(*, direct: bool)
 def test_reset_that_is_told_late_touches_the_promise_that_it_may_have_broken(
     again: float, cause: str, touched: set[str]
 ) -> None:
-    # Told between the second and the third request: seen is only that it came after the first one's batches.
+    # Published between the second and the third request: it is only known that it came after the first one's batches.
     asks = [Ask(at, 70, 1, tuple(range(first, first + 4)), 0) for at, first in ((0.0, 0), (2.1, 10), (again, 0))]
     spec = FleetSpec(
         workers=2,

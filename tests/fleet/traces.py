@@ -1,6 +1,6 @@
 """The public traces, as requests made of blocks with identity.
 
-A block is an integer that stands for the whole prefix up to and including it: equal integers mean equal
+A block is an integer that represents the whole prefix up to and including it: equal integers mean equal
 tokens from token 0 on. Shipped blocks are those of the file, full blocks those that an engine can cache.
 """
 

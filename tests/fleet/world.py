@@ -206,10 +206,10 @@ class World:
         # Which they are matters only where tokens were changed.
         siblings = list(others if self._edited else islice(others, 1))
         label = ("B" if siblings else "X") if first else "R"
-        twins = self._twins(here, prompt, first)
-        if twins:
+        equals = self._equal_tokens(here, prompt, first)
+        if equals:
             count = 0
-            while count < len(chain) and self._twins(here, prompt, first + count):
+            while count < len(chain) and self._equal_tokens(here, prompt, first + count):
                 count += 1
             return "extra_key_mismatch", "", label, count
         unlike = self._under_other_seeds(asked, range(first, first + len(chain)))
@@ -225,7 +225,7 @@ class World:
     def _known(self, key: int, since: int) -> bool:
         return any(cache.held(key, since) for cache in self.caches)
 
-    def _twins(self, here: Cache, prompt: Prompt, index: int) -> set[int]:
+    def _equal_tokens(self, here: Cache, prompt: Prompt, index: int) -> set[int]:
         """Keys that are resident here for the same tokens under other extra keys."""
         if not self._keyed:
             return set()
@@ -284,7 +284,7 @@ class World:
     def _review_promise(self, truth: Truth, here: Cache) -> None:
         """Mark where a sweep leaves open whether a promise was broken when it was made.
 
-        A sweep is told with the next batch: all that is seen is that it came after the batch before that one.
+        A sweep is published with the next batch: what is seen is only that it came after the batch before that one.
         """
         promised, swept = self._swept_promises.get(truth.number, (0, 0))
         for sweep in here.sweeps:

@@ -23,7 +23,8 @@ from whymiss.tools.fleet.replay import Why
 
 CHATS = Path(__file__).parent / "traces" / "chats.jsonl"
 """84 requests of 12 chats that share a system prompt; made, not recorded."""
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "whatif.md"
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -292,15 +293,13 @@ def test_published_figures_come_out_of_the_tool(key: str, index: int, capsys: py
     assert (found["hit_tokens"], first_miss) == (wanted["hit_blocks"] * 512, wanted["first_miss"])
 
 
-def test_the_readmes_example_is_what_the_tool_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_guides_example_is_what_the_tool_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = present(FILES["mooncake_conversation"])
-    _, _, example = README.read_text(encoding="utf-8").partition("$ whymiss whatif ")
+    _, _, example = GUIDE.read_text(encoding="utf-8").partition("$ whymiss whatif ")
     command, _, rest = example.partition("\n")
     name, *arguments = command.split()
     plot = tmp_path / arguments.pop()
     lines = printed(capsys, str(path), *arguments, str(plot)).splitlines()
     assert path.name == name
     assert [line.rstrip() for line in lines] == rest.partition("\n```")[0].splitlines()
-    assert plot.read_text(encoding="utf-8") == (README.parent / "deploy" / "images" / "whatif.svg").read_text(
-        encoding="utf-8"
-    )
+    assert plot.read_text(encoding="utf-8") == (ROOT / "deploy/images/whatif.svg").read_text(encoding="utf-8")

@@ -159,7 +159,7 @@ def check_distinct(key: str, sources: Iterable[KvSourceConfig]) -> None:
 
 
 def _check_names(key: str, sources: Iterable[KvSourceConfig]) -> None:
-    """Check that no two publishers are told to be one: their numberings would read as one that restarts all the time."""
+    """Check that no two publishers have one name: their sequence numbers would read as one stream that restarts all the time."""
     for field in ("worker", "default_worker"):
         seen: dict[str, dict[int | None, int]] = {}
         for index, source in enumerate(sources):

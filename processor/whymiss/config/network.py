@@ -1,6 +1,6 @@
 """The sections about sockets: receivers, exporters, telemetry, health.
 
-The name of a field is the key in the file. A rule between the fields of one section stands in its
+The name of a field is the key in the file. A rule between the fields of one section is in its
 ``__post_init__`` and names the key inside the section; the reader puts the path in front.
 """
 
@@ -58,7 +58,7 @@ class ReceiversConfig(Section, frozen=True, kw_only=True):
     """OTLP over HTTP."""
     bearer_tokens: tuple[Secret, ...] = ()
     """Tokens that senders may show as ``Authorization: Bearer …``, over both; several while one is being rotated.
-    Default none: whoever reaches us may send."""
+    Default none: every client that reaches the port may send."""
 
     def __post_init__(self) -> None:
         check_tokens(self.bearer_tokens)

@@ -107,7 +107,7 @@ def _single(kind: inspect.Type, node: Scalar, key: str) -> object:
     if isinstance(kind, inspect.UnionType):
         if node.text is None:
             return None
-        # Where a name or a truth may stand, only a bare true or false is a truth.
+        # Where a name and a boolean are both allowed, only an unquoted true or false is a boolean.
         if inspect.BoolType() in kind.types and not node.quoted and _truth(node.text) is not None:
             return _truth(node.text)
         return _single(next(member for member in kind.types if not isinstance(member, _NO_NAME)), node, key)

@@ -1,6 +1,6 @@
 """The sections about the stages: join, ledger, attribution, redaction, measures.
 
-The name of a field is the key in the file. A rule between the fields of one section stands in its
+The name of a field is the key in the file. A rule between the fields of one section is in its
 ``__post_init__`` and names the key inside the section; the reader puts the path in front.
 """
 

@@ -191,11 +191,11 @@ class Service:
         """Go on with the record of the former run, and keep this one's."""
         if self._checkpoint is None:
             return
-        ledger = self._pipeline.ledger
+        history = self._pipeline.snapshots
         self._checkpoint.take()
         stack.callback(self._checkpoint.let_go)
-        self._checkpoint.resume(ledger, time.monotonic())
-        checkpoints = Checkpoints(self._checkpoint, ledger, self._config.ledger.checkpoint_seconds)
+        self._checkpoint.resume(history, time.monotonic())
+        checkpoints = Checkpoints(self._checkpoint, history, self._config.ledger.checkpoint_seconds)
         stack.callback(checkpoints.stop)
         self._chores.begin(stack, "checkpoints", checkpoints.run())
 

@@ -1,4 +1,4 @@
-"""The metrics as data: what each is called, counts and is labelled by. The tables of the documentation are this."""
+"""The metrics as data: the name, meaning and labels of each. The tables of the documentation are made from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST_TOKEN_BOUNDS: Final = (
     *(20.0, 40.0, 80.0, 160.0),
 )
 """Seconds. The buckets of ``gen_ai.server.time_to_first_token`` in the semantic conventions, then as
-vLLM goes on, because a miss of a long prompt lies past 10 s."""
+vLLM goes on, because a miss of a long prompt takes more than 10 s."""
 
 
 class Kind(StrEnum):

@@ -2,7 +2,7 @@
 
 Both renderers (OTLP and Prometheus, at the edge) read the same immutable snapshot, so the two can
 never disagree. This file refuses to know clocks, exporters and text formats; and it does not know
-duplicates: whoever calls `Measures.observe` calls it once a lookup.
+duplicates: the caller calls `Measures.observe` once per lookup.
 
 Two limits keep memory and backends safe: a dimension shows at most ``values_max`` values and then
 ``_other``, and a metric has at most ``series_max`` series, the last of which takes everything that
@@ -37,8 +37,8 @@ class Exemplar(msgspec.Struct, frozen=True, kw_only=True):
 class Point(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One series at one moment. ``value`` is a histogram's sum.
 
-    ``counts`` has one entry a bucket and one more for what lies above the last bound; it is empty
-    unless the metric is a histogram. An exemplar comes with the value it stands for.
+    ``counts`` has one entry a bucket and one more for values above the last bound; it is empty
+    unless the metric is a histogram. An exemplar comes with its own value.
     """
 
     labels: tuple[tuple[str, str], ...]
@@ -107,7 +107,7 @@ class _Table:
         return tuple(points)
 
     def totals(self) -> dict[tuple[str | None, ...], float]:
-        """The sums over everything but the metric's own labels; `OTHER` stands for what came too late."""
+        """The sums over everything but the metric's own labels; `OTHER` holds what came after the cap was reached."""
         own = len(self.instrument.labels)
         if self.instrument.dimensional:
             totals: dict[tuple[str | None, ...], float] = {}
@@ -122,7 +122,7 @@ class _Table:
 
 
 def _point(series: _Series, after: int) -> Point:
-    # Thousands of these are made at once while everybody waits: most have neither buckets nor exemplars.
+    # Thousands of these are made in one go while other work waits: most have neither buckets nor exemplars.
     if not series.sampled and not series.counts:
         return Point(labels=series.labels, value=series.total)
     exemplars = tuple([(value, seen) for ordinal, value, seen in series.sampled.values() if ordinal > after])
@@ -172,7 +172,7 @@ class Measures:
     ) -> None:
         """Add one judged lookup, once, however often its span came.
 
-        ``weight`` is the span's adjusted count: how many lookups it stands for. ``exemplar`` is for
+        ``weight`` is the span's adjusted count: how many lookups it represents. ``exemplar`` is for
         sampled spans only. What the verdict does not know is added to no sum.
         """
         if not 0 < weight < inf:
@@ -241,7 +241,7 @@ class Measures:
         return tuple(self._metrics(after))
 
     def in_turn(self) -> Iterator[MetricSnapshot]:
-        """What `snapshot` says, each metric as it is when it is asked for: nobody has to wait for all of them at once.
+        """The metrics of `snapshot` one by one, each as it is when it is asked for, so that other work can run in between.
 
         What is added meanwhile may be in one metric and not yet in another.
         """
@@ -284,5 +284,5 @@ class Measures:
 
 
 def _missed(verdict: Verdict) -> bool:
-    """An engine that reports no cached tokens has not missed; nobody can tell."""
+    """An engine that reports no cached tokens has not missed: it is not known."""
     return verdict.cause is not Cause.NONE and verdict.reason is not Reason.NO_CACHED_TOKENS

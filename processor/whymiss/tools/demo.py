@@ -1,7 +1,7 @@
 """``whymiss demo``: a recording of a real vLLM through the real service, over real sockets.
 
 A publisher of KV events and an OTLP client play the recording against the service on loopback, an OTLP sink
-stands where the collector would, and what the engine said is shown beside what whymiss says of it.
+takes the collector's place, and what the engine said is shown beside what whymiss says of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ health: {{endpoint: "127.0.0.1:0"}}
 
 NUMBERS = frozenset({"prompt", "engine: cached", "lost"})
 STYLES = {"none": "dim", "new_content": "dim", "no_recent_match": "", "unknown": ""}
-"""What needs somebody's work stands out."""
+"""Causes without an entry are highlighted, because somebody has to act on them."""
 
 Seen = Mapping[str, Attribute]
 

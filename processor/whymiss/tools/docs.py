@@ -1,6 +1,6 @@
 """``whymiss docs``: the tables of the documentation, written from the code that they describe.
 
-A table stands between ``<!-- generated: NAME -->`` and ``<!-- end: NAME -->``. ``--check`` writes nothing and
+A table is between ``<!-- generated: NAME -->`` and ``<!-- end: NAME -->``. ``--check`` writes nothing and
 fails where a table is not what the code says.
 """
 
@@ -16,14 +16,16 @@ from ..dialects.prompts import PROMPT_ATTRIBUTES
 from ..errors import BadInput
 from ..measures import INSTRUMENTS, MEANINGS
 from ..model import Cause, Owner
+from .attributes import WRITTEN
+from .decisions import decisions
 from .options import options
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("README.md", "collector-config/README.md", "DESIGN.md")
+PAGES = ("README.md", "DESIGN.md", "collector-config/README.md", "docs/reference.md", "docs/decisions/README.md")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; a bar inside a cell is escaped."""
+    """A Markdown table of headings and rows of cells; a bar inside a cell is escaped."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -56,6 +58,35 @@ def dimensions() -> str:
     return table(["dimension", "what it is"], [[f"`{name}`", meaning] for name, meaning in MEANINGS.items()])
 
 
+def attributes() -> str:
+    """What a verdict puts on spans."""
+    rows = [
+        [
+            f"`prefix_cache.{one.name}`",
+            one.type,
+            ", ".join(one.spans),
+            one.meaning + (" Sampled spans only." if one.identifies else ""),
+        ]
+        for one in WRITTEN
+    ]
+    return table(["attribute", "type", "on spans of", "what it says"], rows)
+
+
+def decided() -> str:
+    """The index of the decisions, in the order of their dates."""
+    rows = [
+        [
+            f"[{one.number}]({one.file})",
+            one.date,
+            one.title,
+            one.parts,
+            one.superseded if one.superseded != "none" else "",
+        ]
+        for one in decisions(ROOT / "docs/decisions")
+    ]
+    return table(["number", "date", "decision", "parts", "superseded by"], rows)
+
+
 def emitters() -> str:
     """What each emitter gives, what it does not say, and what switches it on."""
     rows = [
@@ -78,7 +109,9 @@ def droppable() -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
+    "attributes": attributes,
     "causes": causes,
+    "decisions": decided,
     "metrics": metrics,
     "dimensions": dimensions,
     "emitters": emitters,

@@ -15,7 +15,8 @@ import msgspec
 
 from ..dialects.registry import candidates, claim, identify
 from ..errors import BadInput
-from ..evidence.grouping import engine_says, group, lookup_says
+from ..evidence.requests.grouping import group
+from ..evidence.requests.report import engine_says, lookup_says
 from ..model import (
     EngineRequest,
     Envelope,
@@ -33,7 +34,7 @@ from ..wire.json_in import traces_from_json
 from ..wire.split import split
 
 FOREIGN_MAX = 20
-"""Kinds of spans that nobody claims which are printed; the rest is counted."""
+"""How many kinds of unclaimed spans are printed; the rest is counted."""
 
 _HIDDEN = frozenset({"first_miss_key", "expected_keys"})
 _SUBJECTS = {
@@ -164,7 +165,7 @@ def evidence_of(said: Evidenced) -> str:
 
 def _shown(value: object) -> str:
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    # What a stranger's file says must not steer the terminal.
+    # Text from an unknown file must not control the terminal.
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -200,7 +201,7 @@ def _missing(request: Request) -> Iterable[str]:
     if not _counts_cached(request):
         yield (
             "cached tokens: no span counts them, so they are derived from KV-cache events; behind a KV connector "
-            "they must be told (no_cached_tokens)"
+            "the engine must report them (no_cached_tokens)"
         )
     if request.engine is None:
         yield "the engine's own span: only a lookup was seen"

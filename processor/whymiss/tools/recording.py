@@ -45,7 +45,7 @@ class _FramesLine(msgspec.Struct):
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """The content of a file or of its gzipped twin; ``None`` when there is neither."""
+    """The content of a file, or of the same name with ``.gz``; ``None`` when there is neither."""
     if path.is_file():
         return path.read_bytes()
     zipped = path.with_name(path.name + ".gz")

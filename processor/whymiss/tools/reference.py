@@ -30,7 +30,7 @@ def run(files: tuple[Path, ...], config: Config, options: Options, out: TextIO) 
     """Write the reference. Raises ``ConfigError`` without a key, and ``BadInput``."""
     secret = config.redaction.digest_key
     if secret is None:
-        raise ConfigError("redaction.digest_key", "must be set: a reference outlives the process")
+        raise ConfigError("redaction.digest_key", "must be set: a reference is read by other processes")
     words = None if options.tokenizer is None else Tokenizer(options.tokenizer)
     requests = [load(file, words) for file in files]
     chain, own = chains(requests, options.block_size, secret.reveal().encode())

@@ -88,7 +88,7 @@ def _read(file: Path, options: Options, bar: Progress) -> Trace:
 
 @contextmanager
 def _bar(err: TextIO) -> Iterator[Progress]:
-    """A progress bar where somebody watches; it is gone when the work is done."""
+    """A progress bar on a terminal; it is removed when the work is done."""
     console = Console(file=err)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

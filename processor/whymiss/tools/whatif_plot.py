@@ -18,7 +18,7 @@ COLOURS: Mapping[Cause, str] = {
     Cause.EVICTED: "#d55e00",
     Cause.EVICTED_ELSEWHERE: "#e69f00",
 }
-"""Told apart by colour-blind readers too (Okabe and Ito, 2008)."""
+"""Colours that colour-blind readers can distinguish (Okabe and Ito, 2008)."""
 BAR, GAP, WIDTH, RIGHT = 22, 12, 560, 150
 LETTER = 7.2
 """Width of a letter of the text, about: where names end decides where bars begin."""

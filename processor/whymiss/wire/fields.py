@@ -1,4 +1,4 @@
-"""Read the few fields that somebody asks for: of a span, of its resource, of its scope.
+"""Read the few fields that dialects ask for: of a span, of its resource, of its scope.
 
 Text that is not UTF-8 is read with replacement characters: one bad byte in one attribute must not
 hide a span from redaction.

@@ -33,7 +33,7 @@ def traces_from_json(body: bytes) -> bytes:
     """Encode an OTLP/JSON trace request as protobuf.
 
     Field names may be those of the proto files, and enums may be names, as the Collector reads both. Unknown keys are
-    ignored, but not where they are all there is: of such a body nothing would be left, and nobody would know.
+    ignored, except in a body that has nothing else: it would become an empty request without an error.
     Ids must be hexadecimal and of the right size, or empty.
 
     Raises:

@@ -2,8 +2,8 @@
 
 Some writers keep the original field names of the proto files (``resource_spans``; protobuf's MessageToJson with
 ``preserving_proto_field_name``) or write enums by name (``SPAN_KIND_SERVER``; protobuf's default). Both are brought
-into the one spelling that `json_schema` reads. It costs a tenfold of the plain way, so it is gone only where a body
-shows that it is needed.
+into the one spelling that `json_schema` reads. It costs ten times the plain way, so it is done only for a body
+that needs it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def status_body(code: int, message: str, *, retry_seconds: float | None, as_json
     """Encode the ``google.rpc.Status`` that is the body of an HTTP error.
 
     ``code`` is a gRPC status code. ``retry_seconds`` becomes a ``RetryInfo`` detail; ``None`` means
-    that the client is not told to retry.
+    that the client is not asked to retry.
     """
     if not as_json:
         return status_details_bytes(code, message, retry_seconds)

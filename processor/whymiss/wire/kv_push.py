@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME_CHARS_MAX: Final = 256
 SEQ_MAX: Final = (1 << 63) - 1
-"""Above it lies the end marker of a replay."""
+"""The largest sequence number; the one above it marks the end of a replay."""
 
 _Field: TypeAlias = int | str | list[int] | None
 _Event: TypeAlias = dict[str, _Field]
@@ -70,7 +70,8 @@ def read_snapshot(body: bytes) -> Pushed:
     """Read a ``SnapshotRequest`` as a batch.
 
     Raises:
-        BadInput: the bytes are no such request, a field that must be there is not, or a block lies elsewhere.
+        BadInput: the bytes are no such request, a field that must be there is not, or a block is in a medium
+            that the snapshot does not name.
     """
     request = schema.SnapshotRequest()
     _parse(request, body)
@@ -146,7 +147,7 @@ def _event(event: schema.Event) -> _Event:
 
 
 def _stored(stored: schema.Stored) -> _Event:
-    # Without a `lora_name`, which would say that whoever wrote this tells of all extra keys.
+    # Without a `lora_name`, which would say that the publisher reports all extra keys.
     return {
         "type": "BlockStored",
         "block_hashes": list(stored.keys),

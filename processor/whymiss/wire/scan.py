@@ -1,6 +1,6 @@
 """Walk the fields of an encoded message without knowing its schema.
 
-What upb parses can be put back only in upb's order; what is walked can be cut where it stands.
+upb can write a parsed message only in its own order. A walked message can be cut in place.
 Accepts what upb accepts: padded varints, any order, unknown fields, groups, even field number 0.
 """
 

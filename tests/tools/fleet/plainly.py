@@ -1,4 +1,4 @@
-"""The same fleet, told plainly: caches are lists, blocks are looked up one by one, and nothing is clever."""
+"""The same fleet, written plainly: caches are lists, blocks are looked up one by one, and nothing is clever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast fleet model gives the published figures, request by request: what ``whymiss whatif`` stands on is right."""
+"""The fast fleet model gives the published figures, request by request: what ``whymiss whatif`` rests on is right."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 
-from ...model import Block, Repeats
+from ...model import Block, ChainTail, Repeats
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Integers
 from ..events import Keys
@@ -29,7 +28,7 @@ _Step: TypeAlias = tuple[ChainTable, int, int]
 """A piece of a chain, and the depth at which the one below goes on."""
 
 
-class MissedChain(msgspec.Struct, frozen=True, eq=False):
+class MissedChain(ChainTail, frozen=True, eq=False):
     """A chain from its first missed block on, as far as the tokens of its blocks are known."""
 
     head: Block

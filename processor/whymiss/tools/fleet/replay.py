@@ -110,7 +110,7 @@ class Fleet:
         return outcome
 
     def serve(self, ask: Ask) -> Served | None:
-        """Serve the next request; None: it is longer than a worker's cache, and nobody sees it."""
+        """Serve the next request; None: it is longer than a worker's cache and is not served."""
         capacity, blocks = self.setup.capacity, ask.blocks
         if capacity is not None and len(blocks) > capacity:
             return None

@@ -1,6 +1,6 @@
 """Traces of requests, read line by line: blocks with identity, or token ids.
 
-A block becomes an integer that stands for the whole prefix up to and including it, whatever its identity in the file
+A block becomes an integer that represents the whole prefix up to and including it, whatever its identity in the file
 was: equal integers mean equal tokens from token 0 on. Only whole blocks are kept, as an engine does.
 """
 
@@ -46,7 +46,7 @@ class Trace(NamedTuple):
     block_tokens: int
     asks: tuple[Ask, ...]
     sessions: int
-    """Sessions that the rows name; 0: none does, and nobody can be sticky."""
+    """Sessions that the rows name; 0: none does, so no routing can be sticky."""
     short: int
     """Requests of less than one block, which no prefix cache can serve: they are left out."""
 

@@ -19,7 +19,7 @@ class Worker:
         self._own = () if tier is None or shared else (tier,)
 
     def match(self, blocks: Sequence[int]) -> int:
-        """Leading blocks that are held here and, unless the tier is everyone's, nowhere else by that."""
+        """Leading blocks that are held by this worker: in its cache, or in its tier unless that is shared."""
         run = leading(self.cache.resident, blocks)
         for tier in self._own:
             run = leading(tier.resident, blocks, run)
@@ -47,7 +47,7 @@ class Worker:
 
 
 def merged(changes: Iterable[Change]) -> Change:
-    """Several changes as one, for whoever follows copies."""
+    """Several changes as one, for counting copies."""
     changes = list(changes)
     return Change(
         tuple(chain.from_iterable(one.stored for one in changes)),
