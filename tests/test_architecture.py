@@ -49,6 +49,15 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "reload": {"kv", "references", "telemetry"},
         "status": {"exporters", "kv", "pace", "spool", "telemetry"},
     },
+    "evidence": {
+        "requests": set(),
+        "hypotheses": {"requests"},
+        "missed": {"hypotheses"},
+        "peers": {"missed", "requests"},
+        "sections": {"hypotheses", "missed", "peers", "requests"},
+        "established": {"hypotheses", "missed", "peers", "requests", "sections"},
+    },
+    "attribution": {"rows": set(), "table": {"rows"}, "verdict": {"rows", "table"}},
     "ledger": {
         "columnar": set(),  # knows no block
         "events": set(),
@@ -63,13 +72,14 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "memtable": {"cache_groups", "events", "hashing", "residency", "segment", "segment_store"},
         "query": {"columnar", "events", "memtable", "residency", "segment", "segment_store"},
         "sequencer": {"events", "stream"},
+        "ports": {"events", "sequencer"},
         "retention": {"segment", "segment_store", "stream"},
-        "ledger": {"decode", "events", "hashing", "residency", "retention", "sequencer", "stream"},
+        "ledger": {"decode", "events", "hashing", "ports", "retention", "sequencer", "stream"},
     },
 }
 """The folders and single files of a part, and which of their neighbours each may import."""
 ROOMS["edge"]["wiring"] = set(ROOMS["edge"])
-ROOMS["ledger"]["stream"] = set(ROOMS["ledger"]) - {"decode", "ledger", "retention", "sequencer"}
+ROOMS["ledger"]["stream"] = set(ROOMS["ledger"]) - {"decode", "ledger", "ports", "retention", "sequencer"}
 ROOMS["ledger"]["checkpoint"] = set(ROOMS["ledger"])
 ROOMS["edge"]["service"] = set(ROOMS["edge"])
 

@@ -1,4 +1,4 @@
-"""Facts by what they show: a base in which nothing like the block was ever seen, and what changes it."""
+"""Evidence by what it shows: a base in which nothing like the block was ever seen, and what changes it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ from whymiss.attribution import Policy, decide
 from whymiss.model import (
     SECOND,
     Cause,
+    EqualTokens,
     Fact,
-    Facts,
+    FleetEvidence,
     Grade,
     Holder,
+    Identities,
+    IsolationEvidence,
+    Likeness,
+    LocalEvidence,
+    LookupEvidence,
     Moment,
     OffloadOutcome,
+    PromiseEvidence,
     Reason,
     Removal,
     Residency,
     RouteDecision,
+    Siblings,
     StreamId,
     Tier,
+    TierEvidence,
     Verdict,
 )
 
@@ -31,26 +40,81 @@ NOW = 1_000_000 * SECOND
 HERE, OTHER = StreamId("here", 0), StreamId("other", 0)
 COMPLETE, DECLARED = Policy(), Policy(fleet_view_declared=True)
 
-UNSEEN = Facts(
-    grade=Grade.DIRECT,
-    stream=HERE,
-    prompt_tokens=200,
-    cached_tokens=64,
-    block_size=16,
-    match_unit=16,
-    first=4,
-    key=4,
-    chain_known=True,
-    lookup_seen=True,
-    here=Fact(state=Residency.NEVER_SEEN),
-    recoverable=0,
-    window_seconds=3600.0,
+
+class Relations(msgspec.Struct, frozen=True, kw_only=True):
+    """Implements ``model.RelationEvidence``."""
+
+    equal_tokens: EqualTokens = EqualTokens()
+    identities: Identities = Identities()
+    siblings: Siblings = Siblings()
+    concurrent: bool = False
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """Implements ``model.Evidence``: sections that are given."""
+
+    lookup: LookupEvidence
+    local: LocalEvidence = LocalEvidence()
+    tiers: TierEvidence = TierEvidence()
+    fleet: FleetEvidence = FleetEvidence()
+    relations: Relations = Relations()
+    promises: PromiseEvidence = PromiseEvidence()
+    isolation: IsolationEvidence = IsolationEvidence()
+    template: Likeness | None = None
+
+
+UNSEEN = Known(
+    lookup=LookupEvidence(
+        grade=Grade.DIRECT,
+        stream=HERE,
+        prompt_tokens=200,
+        cached_tokens=64,
+        block_size=16,
+        match_unit=16,
+        first=4,
+        chain_known=True,
+        lookup_seen=True,
+    ),
+    local=LocalEvidence(key=4, here=Fact(state=Residency.NEVER_SEEN), recoverable=0, window_seconds=3600.0),
 )
-"""12 blocks can match, 4 did, nothing is known of the fifth in an unbroken record: row 18."""
+"""12 blocks can match, 4 did, nothing is known of the fifth in an unbroken record: no recent match."""
 
 
-def but(facts: Facts = UNSEEN, /, **changes: Any) -> Facts:
-    return msgspec.structs.replace(facts, **changes)
+def but(known: Known = UNSEEN, /, **changes: Any) -> Known:
+    """The same with other fields, each in the section that has it: no two sections share a name."""
+    changed = _with(known, changes)
+    assert isinstance(changed, Known)
+    return changed
+
+
+def _with(section: Any, changes: Changes) -> Any:
+    unknown = changes.keys() - _names(UNSEEN)
+    assert not unknown, unknown
+    own = {name: value for name, value in changes.items() if name in section.__struct_fields__}
+    for name in section.__struct_fields__:
+        inner = getattr(section, name)
+        if name not in own and isinstance(inner, SECTIONS) and changes.keys() & _names(inner):
+            own[name] = _with(inner, changes)
+    return msgspec.structs.replace(section, **own) if own else section
+
+
+def _names(section: msgspec.Struct) -> set[str]:
+    inner = [getattr(section, name) for name in section.__struct_fields__]
+    return {*section.__struct_fields__, *(name for one in inner if isinstance(one, SECTIONS) for name in _names(one))}
+
+
+SECTIONS = (
+    LookupEvidence,
+    LocalEvidence,
+    TierEvidence,
+    FleetEvidence,
+    Relations,
+    EqualTokens,
+    Identities,
+    Siblings,
+    PromiseEvidence,
+    IsolationEvidence,
+)
 
 
 def at(seconds: float, width: float = 0.0) -> Moment:
@@ -102,15 +166,15 @@ SHOWS: dict[tuple[Cause, Reason], Changes] = {
     (Cause.EVICTED, Reason.RESTARTED): lost(Removal.RESTARTED),
     (Cause.EVICTED, Reason.AFTER_ROUTE): {**lost(seconds=1.0), **promised(seconds=2.0)},
     (Cause.EVICTED_ELSEWHERE, Reason.NONE): {"lost_elsewhere": True, "lost_elsewhere_blocks": 6},
-    (Cause.EXTRA_KEY_MISMATCH, Reason.NONE): {"differing_kinds": ("cache_salt",), "same_tokens_leading": 8},
-    (Cause.IDENTITY_MISMATCH, Reason.NONE): {"same_identity": True, "first": 0, "same_tokens_leading": 8},
-    (Cause.TOKEN_DIVERGENCE, Reason.NONE): {"siblings": True, "reconverging": 6},
+    (Cause.EXTRA_KEY_MISMATCH, Reason.NONE): {"differing_kinds": ("cache_salt",), "equal_leading": 8},
+    (Cause.IDENTITY_MISMATCH, Reason.NONE): {"same_identity": True, "first": 0, "identity_leading": 8},
+    (Cause.TOKEN_DIVERGENCE, Reason.NONE): {"has_siblings": True, "reconverging": 6},
     (Cause.NEW_CONTENT, Reason.NONE): {"extends": True},
     (Cause.NO_RECENT_MATCH, Reason.FIRST_SEEN): {},
-    (Cause.NO_RECENT_MATCH, Reason.BRANCH): {"siblings": True},
+    (Cause.NO_RECENT_MATCH, Reason.BRANCH): {"has_siblings": True},
     (Cause.NO_RECENT_MATCH, Reason.CONCURRENT_PREFILL): {"concurrent": True},
     (Cause.UNKNOWN, Reason.EVENTS_DROPPED): {"record_gap": Reason.EVENTS_DROPPED},
-    (Cause.UNKNOWN, Reason.HISTORY_EXPIRED): {"relatives_gap": Reason.HISTORY_EXPIRED},
+    (Cause.UNKNOWN, Reason.HISTORY_EXPIRED): {"equal_gap": Reason.HISTORY_EXPIRED},
     (Cause.UNKNOWN, Reason.HISTORY_SHORT): {"record_gap": Reason.HISTORY_SHORT},
     (Cause.UNKNOWN, Reason.NO_EVENT_SOURCE): {"gap": Reason.NO_EVENT_SOURCE},
     (Cause.UNKNOWN, Reason.FLEET_VIEW_PARTIAL): {"view_gap": Reason.FLEET_VIEW_PARTIAL},
@@ -130,5 +194,5 @@ SHOWS: dict[tuple[Cause, Reason], Changes] = {
 """For each cause and reason a difference from ``UNSEEN`` that shows it."""
 
 
-def judged(facts: Facts, policy: Policy = COMPLETE) -> Verdict:
-    return decide(facts, policy)
+def judged(known: Known, policy: Policy = COMPLETE) -> Verdict:
+    return decide(known, policy)

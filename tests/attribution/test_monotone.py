@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.attribution.known import COMPLETE, DECLARED, HERE, NOW, OTHER, at, but, judged
-from whymiss.attribution import Policy, decide
+from tests.attribution.known import COMPLETE, DECLARED, NOW, OTHER, UNSEEN, Known, Relations, at, but, judged
+from whymiss.attribution import TABLE, Policy, decide
 from whymiss.attribution.rows import blocks, tier_failed
-from whymiss.evidence.relatives import decided_by_holders
 from whymiss.model import (
     Cause,
     Fact,
-    Facts,
     Grade,
     Holder,
     Moment,
@@ -30,7 +29,7 @@ STATES = (Residency.RESIDENT, Residency.EVICTED, Residency.NEVER_SEEN)
 
 
 @st.composite
-def whole(draw: st.DrawFn) -> Facts:
+def whole(draw: st.DrawFn) -> Known:
     """Facts without a gap: everything that can be known of a lookup is known."""
     unit = draw(st.sampled_from([16, 16, 64]))
     prompt = draw(st.integers(10, 260))
@@ -45,9 +44,8 @@ def whole(draw: st.DrawFn) -> Facts:
     removal = draw(st.sampled_from(Removal))
     lost_at = at(draw(st.floats(0.01, 30.0)))
     gone = state is Residency.EVICTED
-    return Facts(
-        grade=Grade.DIRECT,
-        stream=HERE,
+    return but(
+        UNSEEN,
         prompt_tokens=prompt,
         cached_tokens=first * 16,
         block_size=16,
@@ -74,7 +72,7 @@ def whole(draw: st.DrawFn) -> Facts:
         tiers_holding=(Tier.HOST,) if draw(st.booleans()) else (),
         differing_kinds=draw(st.sampled_from([None, ("lora",)])) if unseen else None,
         same_identity=unseen and draw(st.booleans()),
-        siblings=siblings,
+        has_siblings=siblings,
         reconverging=draw(st.integers(0, 3)) if siblings else 0,
         extends=unseen and first > 0 and not siblings,
         concurrent=unseen and draw(st.booleans()),
@@ -95,40 +93,32 @@ def whole(draw: st.DrawFn) -> Facts:
     )
 
 
-def without_events(facts: Facts) -> Facts:
+def without_events(known: Known) -> Known:
     """No record of the serving worker."""
-    return Facts(
-        grade=Grade.SPANS,
-        gap=Reason.NO_EVENT_SOURCE,
-        prompt_tokens=facts.prompt_tokens,
-        cached_tokens=facts.cached_tokens,
-        block_size=facts.block_size,
-        match_unit=facts.match_unit,
-        first=facts.first,
-        lookup_seen=facts.lookup_seen,
-        lookup_gap=facts.lookup_gap,
-        offload_gap=facts.offload_gap,
-        route_gap=facts.route_gap,
-        disabled=facts.disabled,
-        speculative=facts.speculative,
-        sparse_lost_tokens=facts.sparse_lost_tokens,
-        route=facts.route,
-        promised_at=facts.promised_at,
-        offload=facts.offload,
+    return Known(
+        lookup=msgspec.structs.replace(
+            known.lookup,
+            grade=Grade.SPANS,
+            gap=Reason.NO_EVENT_SOURCE,
+            stream=None,
+            chain_known=False,
+            local_hit_tokens=None,
+        ),
+        promises=known.promises,
     )
 
 
-def without_count(facts: Facts) -> Facts:
+def without_count(known: Known) -> Known:
     """Neither events nor a count. Who opted out has a count: nothing."""
-    if facts.disabled:
-        return facts
-    return but(without_events(facts), first=None, cached_tokens=None, gap=Reason.NO_CACHED_TOKENS)
+    if known.lookup.disabled:
+        return known
+    return but(without_events(known), first=None, cached_tokens=None, gap=Reason.NO_CACHED_TOKENS)
 
 
-def without_residency(facts: Facts) -> Facts:
+def without_residency(known: Known) -> Known:
     """A hole between the last operation on the block and the lookup."""
     unknown = but(
-        facts,
+        known,
         here=Fact(state=Residency.UNKNOWN),
         record_gap=Reason.EVENTS_DROPPED,
         lost_at=None,
@@ -141,78 +131,78 @@ def without_residency(facts: Facts) -> Facts:
     return without_tokens(unknown)
 
 
-def without_tokens(facts: Facts) -> Facts:
+def without_tokens(known: Known) -> Known:
     """No digest of the block's tokens."""
     return but(
-        facts,
+        known,
         differing_kinds=None,
         same_identity=False,
-        siblings=False,
+        has_siblings=False,
         extends=False,
         reconverging=0,
-        relatives_gap=Reason.NO_FIRST_MISS_KEY,
+        equal_gap=Reason.NO_FIRST_MISS_KEY,
     )
 
 
-def without_chain(facts: Facts) -> Facts:
+def without_chain(known: Known) -> Known:
     """Only the first missed key."""
     return but(
-        facts,
+        known,
         chain_known=False,
-        dense_ahead=min(1, facts.dense_ahead),
-        ahead_gap=Reason.NO_FIRST_MISS_KEY if facts.dense_ahead else Reason.NONE,
+        dense_ahead=min(1, known.local.dense_ahead),
+        ahead_gap=Reason.NO_FIRST_MISS_KEY if known.local.dense_ahead else Reason.NONE,
         sparse_boundary=None,
-        sparse_gap=Reason.NO_FIRST_MISS_KEY if facts.dense_ahead else Reason.NONE,
+        sparse_gap=Reason.NO_FIRST_MISS_KEY if known.local.dense_ahead else Reason.NONE,
         recoverable=None,
         reconverging=0,
-        tail_gap=Reason.NO_FIRST_MISS_KEY if facts.siblings else Reason.NONE,
+        tail_gap=Reason.NO_FIRST_MISS_KEY if known.relations.siblings.has_siblings else Reason.NONE,
     )
 
 
-def without_history(facts: Facts) -> Facts:
+def without_history(known: Known) -> Known:
     """A hole somewhere in the window: nothing negative can be said of this record."""
-    if facts.here is None or facts.here.state is not Residency.NEVER_SEEN:
-        return facts
-    return but(facts, record_gap=Reason.EVENTS_DROPPED)
+    if known.local.here is None or known.local.here.state is not Residency.NEVER_SEEN:
+        return known
+    return but(known, record_gap=Reason.EVENTS_DROPPED)
 
 
-def without_view(facts: Facts) -> Facts:
+def without_view(known: Known) -> Known:
     """A hole in the other worker's record."""
-    return but(facts, holders=(), lost_elsewhere=False, view_gap=Reason.FLEET_VIEW_PARTIAL)
+    return but(known, holders=(), lost_elsewhere=False, view_gap=Reason.FLEET_VIEW_PARTIAL)
 
 
-def unconfirmed(facts: Facts) -> Facts:
+def unconfirmed(known: Known) -> Known:
     """Nothing came from the other worker after the lookup."""
-    held = Reason.EVIDENCE_LATE if facts.holders else Reason.NONE
-    return but(facts, holders=(), holder_gap=held, view_gap=Reason.EVIDENCE_LATE)
+    held = Reason.EVIDENCE_LATE if known.fleet.holders else Reason.NONE
+    return but(known, holders=(), holder_gap=held, view_gap=Reason.EVIDENCE_LATE)
 
 
-def without_tiers(facts: Facts) -> Facts:
+def without_tiers(known: Known) -> Known:
     """A hole over what was said of the tiers."""
-    return but(facts, tiers_holding=(), tier_gap=Reason.EVENTS_DROPPED)
+    return but(known, tiers_holding=(), tier_gap=Reason.EVENTS_DROPPED)
 
 
-def without_route(facts: Facts) -> Facts:
+def without_route(known: Known) -> Known:
     """The router's span was sampled out or late."""
-    if facts.route is None:
-        return facts
+    if known.promises.route is None:
+        return known
     return but(
-        facts,
+        known,
         route=None,
         route_gap=Reason.PARTIAL_TRACE,
         promised_at=Moment(earliest_unix_nanos=0, latest_unix_nanos=NOW),
     )
 
 
-def without_offload(facts: Facts) -> Facts:
+def without_offload(known: Known) -> Known:
     """The tier's span was lost."""
-    return facts if facts.offload is None else but(facts, offload=None, offload_gap=Reason.PARTIAL_TRACE)
+    return known if known.promises.offload is None else but(known, offload=None, offload_gap=Reason.PARTIAL_TRACE)
 
 
-def without_lookup(facts: Facts) -> Facts:
+def without_lookup(known: Known) -> Known:
     """The engine's own word was lost, events are left."""
     return but(
-        facts,
+        known,
         grade=Grade.DERIVED,
         lookup_seen=False,
         lookup_gap=Reason.PARTIAL_TRACE,
@@ -222,7 +212,7 @@ def without_lookup(facts: Facts) -> Facts:
     )
 
 
-LOSSES: tuple[Callable[[Facts], Facts], ...] = (
+LOSSES: tuple[Callable[[Known], Known], ...] = (
     without_events,
     without_count,
     without_residency,
@@ -239,69 +229,80 @@ LOSSES: tuple[Callable[[Facts], Facts], ...] = (
 
 
 @given(whole(), st.lists(st.sampled_from(LOSSES), min_size=1, max_size=4))
-def test_evidence_is_monotone(facts: Facts, losses: list[Callable[[Facts], Facts]]) -> None:
-    before = judged(facts)
-    left = facts
+def test_evidence_is_monotone(known: Known, losses: list[Callable[[Known], Known]]) -> None:
+    before = judged(known)
+    left = known
     for lose in losses:
         left = lose(left)
     after = decide(left, COMPLETE)
     if after.cause in {before.cause, Cause.UNKNOWN}:
         return
     # What a tier says stands by itself, also where the record that named a nearer fix is gone.
-    assert tier_failed(facts)
+    assert tier_failed(known)
     assert after.cause in {Cause.TRANSFER_TIMEOUT, Cause.TRANSFER_FAILED, Cause.STALE_INDEX}
 
 
 @given(whole(), st.lists(st.sampled_from(LOSSES), max_size=4))
 def test_every_facts_have_one_verdict_and_no_negative_cost(
-    facts: Facts, losses: list[Callable[[Facts], Facts]]
+    known: Known, losses: list[Callable[[Known], Known]]
 ) -> None:
     for lose in losses:
-        facts = lose(facts)
-    verdict = judged(facts)
-    matchable = blocks(facts)
+        known = lose(known)
+    verdict = judged(known)
+    matchable = blocks(known)
     assert matchable is not None
     if verdict.lost_tokens is not None:
         assert verdict.lost_tokens >= 0
-        if verdict.sparse_lost_tokens is None and facts.first is not None:
-            assert verdict.lost_tokens <= 16 * max(0, matchable - facts.first)
+        if verdict.sparse_lost_tokens is None and known.lookup.first is not None:
+            assert verdict.lost_tokens <= 16 * max(0, matchable - known.lookup.first)
     assert verdict.cause is not Cause.UNKNOWN or verdict.reason is not Reason.NONE
 
 
 @given(whole())
-def test_whole_evidence_is_unknown_only_where_lookups_or_tiers_contradict_it(facts: Facts) -> None:
-    verdict = judged(facts)
+def test_whole_evidence_is_unknown_only_where_lookups_or_tiers_contradict_it(known: Known) -> None:
+    verdict = judged(known)
     if verdict.cause is Cause.UNKNOWN:
         # A tier that holds the block and does not say why it did not deliver; a reset within the index's lag.
         allowed = {Reason.LOOKUP_UNSEEN, Reason.AMBIGUOUS_COPIES, Reason.CLOCK_SKEW, Reason.EVIDENCE_LATE}
         assert verdict.reason in allowed
 
 
-@given(
-    whole(),
-    st.lists(st.sampled_from(LOSSES), max_size=4),
-    st.sampled_from(Reason),
-    st.sampled_from([COMPLETE, DECLARED]),
-)
-def test_what_holders_decide_needs_no_siblings(
-    facts: Facts, losses: list[Callable[[Facts], Facts]], gap: Reason, policy: Policy
+class WatchedRelations(msgspec.Struct, frozen=True):
+    """Relations that note which of their parts are asked for."""
+
+    given: Relations
+    asked: set[str]
+
+    def __getattr__(self, part: str) -> object:
+        self.asked.add(part)
+        return getattr(self.given, part)
+
+
+@given(whole(), st.lists(st.sampled_from(LOSSES), max_size=4), st.sampled_from([COMPLETE, DECLARED]))
+def test_what_costs_much_is_asked_only_where_no_nearer_row_answers(
+    known: Known, losses: list[Callable[[Known], Known]], policy: Policy
 ) -> None:
     for lose in losses:
-        facts = lose(facts)
-    if decided_by_holders(facts):
-        nothing = but(
-            facts, siblings=False, extends=False, reconverging=0, tail_gap=Reason.NONE, siblings_gap=Reason.NONE
-        )
-        doubtful = but(nothing, siblings=True, reconverging=2, tail_gap=gap, siblings_gap=gap)
-        assert decide(facts, policy) == decide(nothing, policy) == decide(doubtful, policy)
+        known = lose(known)
+    asked: set[str] = set()
+    watched = msgspec.structs.replace(known, relations=WatchedRelations(known.relations, asked))
+    assert decide(watched, policy) == decide(known, policy)
+    for part, cause in (
+        ("identities", Cause.IDENTITY_MISMATCH),
+        ("siblings", Cause.TOKEN_DIVERGENCE),
+        ("concurrent", Cause.NO_RECENT_MATCH),
+    ):
+        nearer = TABLE[: [row.cause for row in TABLE].index(cause)]
+        is_open = all(row.decide(known, policy) is None for row in nearer) and not known.lookup.gap
+        assert part not in asked or is_open
 
 
 @given(whole(), st.lists(st.sampled_from(LOSSES), max_size=4), st.sampled_from([COMPLETE, DECLARED]))
 def test_how_much_others_lost_matters_only_where_nobody_holds_it_and_it_was_never_here(
-    facts: Facts, losses: list[Callable[[Facts], Facts]], policy: Policy
+    known: Known, losses: list[Callable[[Known], Known]], policy: Policy
 ) -> None:
     for lose in losses:
-        facts = lose(facts)
-    if facts.holders or (facts.here is not None and facts.here.state is not Residency.NEVER_SEEN):
-        counted = but(facts, lost_elsewhere_blocks=3)
-        assert decide(facts, policy) == decide(counted, policy)
+        known = lose(known)
+    if known.fleet.holders or (known.local.here is not None and known.local.here.state is not Residency.NEVER_SEEN):
+        counted = but(known, lost_elsewhere_blocks=3)
+        assert decide(known, policy) == decide(counted, policy)

@@ -6,10 +6,23 @@ from itertools import pairwise
 
 import pytest
 
-from tests.attribution.known import COMPLETE, DECLARED, SHOWS, Changes, at, but, judged, lost, promised, resident, tier
+from tests.attribution.known import (
+    COMPLETE,
+    DECLARED,
+    SHOWS,
+    Changes,
+    Known,
+    at,
+    but,
+    judged,
+    lost,
+    promised,
+    resident,
+    tier,
+)
 from whymiss.attribution import TABLE
 from whymiss.attribution.rows import Yes
-from whymiss.model import Cause, Fact, Facts, Moment, Owner, Reason, Removal, Residency, Tier
+from whymiss.model import Cause, Fact, Moment, Owner, Reason, Removal, Residency, Tier
 
 OWNERS = {
     Owner.NONE: {Cause.NONE, Cause.NEW_CONTENT},
@@ -52,7 +65,7 @@ def test_the_table_has_a_row_for_each_cause_in_the_order_of_the_words() -> None:
     assert [row.cause for row in TABLE] == [cause for cause in Cause if cause is not Cause.UNKNOWN]
 
 
-BOTH: dict[tuple[Cause, Cause], Facts] = {
+BOTH: dict[tuple[Cause, Cause], Known] = {
     (Cause.NONE, Cause.CACHE_DISABLED): but(first=12, disabled=True),
     (Cause.CACHE_DISABLED, Cause.BELOW_MATCH_UNIT): but(disabled=True, match_unit=784),
     (Cause.BELOW_MATCH_UNIT, Cause.SPARSE_RETENTION): but(match_unit=784, sparse_lost_tokens=64),
@@ -69,7 +82,9 @@ BOTH: dict[tuple[Cause, Cause], Facts] = {
     (Cause.EVICTED, Cause.EVICTED_ELSEWHERE): but(**lost(), lost_elsewhere=True),
     (Cause.EVICTED_ELSEWHERE, Cause.EXTRA_KEY_MISMATCH): but(lost_elsewhere=True, differing_kinds=("lora",)),
     (Cause.EXTRA_KEY_MISMATCH, Cause.IDENTITY_MISMATCH): but(differing_kinds=("lora",), same_identity=True, first=0),
-    (Cause.IDENTITY_MISMATCH, Cause.TOKEN_DIVERGENCE): but(same_identity=True, first=0, siblings=True, reconverging=3),
+    (Cause.IDENTITY_MISMATCH, Cause.TOKEN_DIVERGENCE): but(
+        same_identity=True, first=0, has_siblings=True, reconverging=3
+    ),
     (Cause.TOKEN_DIVERGENCE, Cause.NEW_CONTENT): but(reconverging=3, extends=True),
     (Cause.NEW_CONTENT, Cause.NO_RECENT_MATCH): but(extends=True),
 }

@@ -126,7 +126,7 @@ class FilterWork:
         self.words: list[Numbers] = []
         self.offsets: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         for stream in ledger.streams():
-            record = ledger._record(stream)
+            record = ledger.stream(stream)
             place = (Tier.DEVICE, record.cache_groups.dense)
             pruning = record.history.pruning()
             self.prunings.append((pruning, place, record.end + 1))

@@ -140,7 +140,7 @@ class History:
         return kept
 
     def _fleet_edge(self) -> int:
-        return max(self.ledger.coverage(stream, 0, 1).begins_unix_nanos for stream in self.ledger.streams())
+        return max(self.ledger.stream(stream).coverage(0, 1).begins_unix_nanos for stream in self.ledger.streams())
 
 
 @dataclass
@@ -176,14 +176,16 @@ class Questions:
 
     def _own(self) -> None:
         ledger, stream = self.ledger, self.asked.stream
-        self.position = ledger.position_at(stream, self.earliest)
-        ledger.coverage(stream, self.earliest, self.latest)
-        ledger.confirmed_position(stream, self.earliest)
-        self._ask("stores_between, 0.2 s", lambda: ledger.stores_between(stream, self.earliest, self.latest))
-        ledger.groups(stream)
-        ledger.tiers(stream)
-        self._ask("coverage of the window", lambda: ledger.coverage(stream, self.latest - self.window, self.latest))
-        states = ledger.as_of(stream, self.asked.keys, self.position)
+        self.position = ledger.stream(stream).position_at(self.earliest)
+        ledger.stream(stream).coverage(self.earliest, self.latest)
+        ledger.stream(stream).confirmed_position(self.earliest)
+        self._ask("stores_between, 0.2 s", lambda: ledger.stream(stream).stores_between(self.earliest, self.latest))
+        ledger.stream(stream).groups()
+        ledger.stream(stream).tiers()
+        self._ask(
+            "coverage of the window", lambda: ledger.stream(stream).coverage(self.latest - self.window, self.latest)
+        )
+        states = ledger.stream(stream).as_of(self.asked.keys, self.position)
         self.unseen = self._ask("as_of, first block", lambda: states[0].state) is Residency.NEVER_SEEN
         if not self.unseen:
             self._count(states)
@@ -194,17 +196,19 @@ class Questions:
 
     def _equal_tokens(self) -> None:
         ledger, stream, keys = self.ledger, self.asked.stream, self.asked.keys
-        self._ask("block", lambda: ledger.block(stream, keys[0]))
+        self._ask("block", lambda: ledger.stream(stream).block(keys[0]))
         if self.asked.parent is not None:
-            ledger.block(stream, self.asked.parent)
-        if self._ask("same_tokens", lambda: ledger.same_tokens(stream, keys[0], self.position)):
-            self._ask("same_tokens_leading", lambda: ledger.same_tokens_leading(stream, keys, self.position))
+            ledger.stream(stream).block(self.asked.parent)
+        if self._ask("same_tokens", lambda: ledger.stream(stream).same_tokens(keys[0], self.position)):
+            self._ask("same_tokens_leading", lambda: ledger.stream(stream).same_tokens_leading(keys, self.position))
 
     def _elsewhere(self) -> None:
         stream = self.asked.stream
-        block = self.ledger.block(stream, self.asked.keys[0]) if self.unseen and self.asked.parent is None else None
-        for other in self.ledger.view_of(stream):
-            self._another(other, block)
+        block = (
+            self.ledger.stream(stream).block(self.asked.keys[0]) if self.unseen and self.asked.parent is None else None
+        )
+        for other in self.ledger.peers(stream, 16):
+            self._another(other.stream, block)
         if self.unseen and not self.held:
             for states in self.lost:
                 self._count(states)
@@ -212,45 +216,54 @@ class Questions:
     def _another(self, other: StreamId, block: Block | None) -> None:
         ledger, key = self.ledger, self.asked.keys[0]
         before, after = self._bounds(other)
-        ledger.block_size(other)
-        ledger.tiers(other)
-        ledger.coverage(other, self.latest - self.window, self.latest)
-        states = ledger.as_of(other, self.asked.keys, before)
+        ledger.stream(other).block_size()
+        ledger.stream(other).tiers()
+        ledger.stream(other).coverage(self.latest - self.window, self.latest)
+        states = ledger.stream(other).as_of(self.asked.keys, before)
         first = self._ask("as_of, first block", lambda: states[0].state)
         if first is Residency.RESIDENT:
             self.held = True
             self._count(states)
         elif first is Residency.EVICTED:
             self.lost.append(states)
-        self._ask("touched", lambda: ledger.touched(other, key, before, after))
+        self._ask("touched", lambda: ledger.stream(other).touched(key, before, after))
         if block is not None:
-            self._ask("like", lambda: ledger.like(other, block, before))
+            self._ask("like", lambda: ledger.stream(other).like(block, before))
 
     def _bounds(self, other: StreamId) -> tuple[int, int]:
         ledger = self.ledger
-        ledger.clock_offset(other)
-        ledger.confirmed_position(other, self.latest)
-        return ledger.position_at(other, self.earliest), ledger.position_at(other, self.latest)
+        self._ask("clock_offset", lambda: ledger.stream(other).clock_offset)
+        ledger.stream(other).confirmed_position(self.latest)
+        return ledger.stream(other).position_at(self.earliest), ledger.stream(other).position_at(self.latest)
 
     def _siblings(self) -> None:
         ledger, asked = self.ledger, self.asked
         if self._has_siblings(asked.stream, self.position):
             self._repeats(asked.stream, self.position)
-            self._ask("tokens_known", lambda: ledger.tokens_known(asked.stream, asked.keys[1:]))
-        for other in ledger.view_of(asked.stream):
+            self._ask("tokens_known", lambda: ledger.stream(asked.stream).tokens_known(asked.keys[1:]))
+        for peer in ledger.peers(asked.stream, 16):
+            other = peer.stream
             before, after = self._bounds(other)
             self._has_siblings(other, before)
-            end = ledger.confirmed_position(other, self.latest) or after
+            end = ledger.stream(other).confirmed_position(self.latest) or after
             if self._has_siblings(other, end):
                 self._repeats(other, end)
 
     def _has_siblings(self, stream: StreamId, position: int) -> bool:
         key, parent = self.asked.keys[0], self.asked.parent
-        return self._ask("siblings", lambda: self.ledger.siblings(stream, key, parent, position))
+        return self._ask("siblings", lambda: self._has_sibling(stream, key, parent, position))
+
+    def _has_sibling(self, stream: StreamId, key: int, parent: int | None, position: int) -> bool:
+        return any(other != key for other in self.ledger.stream(stream).children(parent, position, limit=2))
 
     def _repeats(self, among: StreamId, position: int) -> None:
-        stream, keys = self.asked.stream, self.asked.keys
-        self._ask("reconverges, 201 blocks", lambda: self.ledger.reconverges(stream, keys, position, among=among))
+        own, keys = self.ledger.stream(self.asked.stream), self.asked.keys
+
+        def repeats() -> int:
+            tail = own.missed_chain(keys)
+            return 0 if tail is None else self.ledger.stream(among).repeats(tail, position).blocks
+
+        self._ask("reconverges, 201 blocks", repeats)
 
 
 WHOLE = "all of a verdict's"
@@ -263,12 +276,19 @@ def ask_all(ledger: Ledger, asked: Asked, took: dict[str, list[float]]) -> None:
     took.setdefault(WHOLE, []).append((time.thread_time() - begin) * 1e3)
 
 
+def holders(ledger: Ledger, asked: Asked) -> Sequence[StreamId]:
+    """The other streams that have heard of the first block by the lookup."""
+    found = []
+    for other in ledger.peers(asked.stream, 16):
+        said = other.as_of(asked.keys, other.position_at(asked.unix_nanos))
+        if said[0].state is not Residency.NEVER_SEEN:
+            found.append(other.stream)
+    return found
+
+
 def fleet_questions(ledger: Ledger, asked: Asked) -> dict[str, Callable[[], object]]:
     """The fleet's answers in one call each."""
-    return {
-        "holders of 201 blocks": lambda: ledger.holders(asked.stream, asked.keys, asked.unix_nanos),
-        "lost_elsewhere": lambda: ledger.lost_elsewhere(asked.stream, asked.keys[0], asked.unix_nanos),
-    }
+    return {"holders of 201 blocks": lambda: holders(ledger, asked)}
 
 
 def timed(history: History) -> dict[str, Column]:

@@ -58,15 +58,17 @@ def agree(contents: Sequence[bytes]) -> int:
     compared = 0
     for position in range(0, rival.end + 1, max(1, rival.end // 16)):
         for chain in chains[:: max(1, len(chains) // 64)]:
-            told = [fact.state for fact in ledger.as_of(STREAM, chain, position)]
+            told = [fact.state for fact in ledger.stream(STREAM).as_of(chain, position)]
             assert told == rival.states(chain, position), "the dictionaries say something else of a chain"
             for key in chain[:4]:
-                block = ledger.block(STREAM, key)
+                block = ledger.stream(STREAM).block(key)
                 assert block is not None, "a block that was stored"
                 parent = block.parent
                 assert block.prefix == rival.blocks[key].prefix, "another digest"
-                assert list(ledger.children(STREAM, parent, position)) == rival.children(parent, position), "children"
-                equal_tokens = {equal.key for equal in ledger.same_tokens(STREAM, key, position)}
+                assert list(ledger.stream(STREAM).children(parent, position)) == rival.children(parent, position), (
+                    "children"
+                )
+                equal_tokens = {equal.key for equal in ledger.stream(STREAM).same_tokens(key, position)}
                 assert equal_tokens == rival.same_tokens(key, position), "twins"
             compared += len(chain) + 3 * 4
     return compared

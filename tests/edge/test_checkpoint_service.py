@@ -12,6 +12,7 @@ from tests.edge.publisher import Publisher, numbered
 from tests.edge.sinks import GrpcSink, running
 from tests.ledger.batches import payload, stored
 from whymiss.edge.service import Service
+from whymiss.ledger.ledger import Ledger
 from whymiss.ledger.stream import StreamRecord
 from whymiss.model import Residency, StreamId
 
@@ -19,7 +20,9 @@ STREAM = StreamId("engine", 0)
 
 
 def record_of(service: Service) -> StreamRecord | None:
-    known = dict(pipeline_of(service).ledger.numbered()).get(STREAM)
+    ledger = pipeline_of(service).ledger
+    assert isinstance(ledger, Ledger)
+    known = dict(ledger.numbered()).get(STREAM)
     return None if known is None else known.record
 
 
@@ -45,7 +48,7 @@ async def say(publisher: Publisher, key: int, *, heard: bool = True) -> None:
 
 
 def states(service: Service, *keys: int) -> list[Residency]:
-    return [fact.state for fact in pipeline_of(service).ledger.as_of(STREAM, keys, events_of(service))]
+    return [fact.state for fact in pipeline_of(service).ledger.stream(STREAM).as_of(keys, events_of(service))]
 
 
 @looped

@@ -20,6 +20,7 @@ from whymiss.config import Config, parse
 from whymiss.edge.references import load
 from whymiss.edge.service import Service, serving
 from whymiss.errors import BadInput, ConfigError
+from whymiss.ledger.ledger import Ledger
 from whymiss.reference import Reference
 
 
@@ -87,7 +88,9 @@ async def hears(publisher: Publisher, tokens: list[int]) -> None:
 
 
 def learned(service: Service) -> int:
-    return len(pipeline_of(service).ledger.digester.translated)
+    ledger = pipeline_of(service).ledger
+    assert isinstance(ledger, Ledger)
+    return len(ledger.digester.translated)
 
 
 @looped

@@ -16,6 +16,7 @@ from whymiss.config import parse
 from whymiss.edge.otlp_names import METHODS
 from whymiss.edge.service import Service, serving
 from whymiss.ledger.decode.message import Frame, parse_frames
+from whymiss.ledger.ledger import Ledger
 from whymiss.pipeline import Pipeline
 from whymiss.redaction import Signal
 from whymiss.tools.recording import Recording
@@ -46,6 +47,7 @@ def heard(service: Service) -> list[int]:
     """The number of the last batch of each stream."""
     core = service.core
     assert isinstance(core, Pipeline)
+    assert isinstance(core.ledger, Ledger)
     return [known.last for _, known in core.ledger.numbered()]
 
 

@@ -199,7 +199,7 @@ def test_where_tiers_report_a_missing_report_may_have_been_a_failure() -> None:
     assert said(verdicts["asked"]) == ("unknown", "partial_trace")
 
 
-# --- relatives ------------------------------------------------------------------------------------------
+# --- blocks that are alike ------------------------------------------------------------------------------------------
 
 
 def test_without_token_digests_nothing_is_called_new_or_changed() -> None:

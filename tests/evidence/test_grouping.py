@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whymiss.evidence.grouping import group
+from whymiss.evidence.requests.grouping import group
 from whymiss.model import (
     EngineRequest,
     Envelope,

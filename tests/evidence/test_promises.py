@@ -6,8 +6,8 @@ import msgspec
 
 from tests.timeline import span_of
 from whymiss.config import WorkersConfig
-from whymiss.evidence.promises import PromiseReader
-from whymiss.evidence.workers import Workers
+from whymiss.evidence.requests.workers import Workers
+from whymiss.evidence.sections.promises import PromiseReader
 from whymiss.ledger.ledger import Ledger
 from whymiss.model import (
     SECOND,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whymiss.config import WorkersConfig, parse
-from whymiss.evidence.workers import Workers, plain_name
+from whymiss.evidence.requests.workers import KnownWorkers, Workers, plain_name
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.ledger import Ledger
 from whymiss.model import (
@@ -29,6 +29,10 @@ KNOWN = ("10.0.0.7:8000", "10.0.0.8:8000", "10.0.0.8:8001", "ns/pod-1", "pod-2",
 
 def workers(text: str = "{}") -> Workers:
     return Workers(parse(f"workers: {text}", {}).workers)
+
+
+def known(text: str = "{}") -> KnownWorkers:
+    return workers(text).known([StreamId(worker, 0) for worker in KNOWN])
 
 
 def ledger(*streams: tuple[str, int]) -> Ledger:
@@ -80,16 +84,16 @@ def request(*routes: RouteDecision, **resource: Any) -> Request:
     ],
 )
 def test_a_name_means_one_worker_or_none(name: str, worker: str | None, rank: int | None) -> None:
-    assert workers().find(name, KNOWN) == (worker, rank)
+    assert known().find(name) == (worker, rank)
 
 
 def test_an_alias_means_its_worker_and_an_ambiguous_name_means_none() -> None:
-    named = workers("{aliases: {pod-2: ['7587870', '10.1.1.1:80'], ns/pod-1: ['10.1.1.2:80']}}")
-    assert named.find("7587870", KNOWN) == ("pod-2", None)
-    assert named.find("http://10.1.1.1:80", KNOWN) == ("pod-2", None)
-    assert named.find("10.1.1.3:80", KNOWN) == (None, None)
+    named = known("{aliases: {pod-2: ['7587870', '10.1.1.1:80'], ns/pod-1: ['10.1.1.2:80']}}")
+    assert named.find("7587870") == ("pod-2", None)
+    assert named.find("http://10.1.1.1:80") == ("pod-2", None)
+    assert named.find("10.1.1.3:80") == (None, None)
     # An alias that is also the plain name of another known worker fits two.
-    assert workers("{aliases: {pod-2: ['ns/pod-1']}}").find("ns/pod-1", KNOWN) == (None, None)
+    assert known("{aliases: {pod-2: ['ns/pod-1']}}").find("ns/pod-1") == (None, None)
 
 
 @given(st.sampled_from(KNOWN), st.sampled_from(["{}", "http://{}", "https://{}/v1/x", " {} "]))

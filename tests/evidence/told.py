@@ -11,17 +11,27 @@ from collections.abc import Sequence
 import msgspec
 
 from tests.evidence.test_grouping import span
-from whymiss.evidence.reading import Reading
-from whymiss.evidence.recent import RecentRequests
+from whymiss.config import parse
+from whymiss.evidence.hypotheses import Reading
+from whymiss.evidence.missed import Missed
+from whymiss.evidence.peers import Peers
+from whymiss.evidence.requests.request_log import RequestLog
+from whymiss.evidence.sections.fleet import holdings
+from whymiss.evidence.sections.relations import Relations
+from whymiss.evidence.sections.tiers import tier_evidence
 from whymiss.model import (
     SECOND,
     Block,
+    ChainContent,
     Coverage,
     EngineRequest,
     Fact,
+    FleetEvidence,
     GroupSpec,
     Hole,
     Lookback,
+    MissedChain,
+    Positions,
     Reason,
     Removal,
     Repeats,
@@ -29,6 +39,7 @@ from whymiss.model import (
     Store,
     StreamId,
     Tier,
+    TierEvidence,
 )
 
 ME, OTHER, THIRD = StreamId("w", 0), StreamId("other", 0), StreamId("third", 0)
@@ -52,7 +63,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, kw_only=True):
-    """Implements ``model.LedgerView``. What is not told is whole, from birth, confirmed later, and empty."""
+    """Implements ``model.FleetView``. What is not told is whole, from birth, confirmed later, and empty."""
 
     events: list[Event] = []
     holes: dict[StreamId, Hole] = {}
@@ -72,7 +83,7 @@ class Told(msgspec.Struct, kw_only=True):
     blocks: dict[tuple[StreamId, int], Block] = {}
     under: dict[StreamId, list[tuple[int, int]]] = {}
     """Blocks under the parent of the missed one by (time, key)."""
-    twins: list[Block] = []
+    equal: list[Block] = []
     alike: dict[StreamId, list[Block]] = {}
     leading: dict[StreamId, int] = {}
     """How much of the chain a stream held under other keys; by default one block."""
@@ -86,104 +97,137 @@ class Told(msgspec.Struct, kw_only=True):
     def streams(self) -> Sequence[StreamId]:
         return [ME, *self.others]
 
-    def view_of(self, stream: StreamId) -> Sequence[StreamId]:
-        return [one for one in self.streams() if one != stream]
+    def stream(self, stream: StreamId) -> ToldStream:
+        return ToldStream(told=self, stream=stream)
 
-    def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
-        return self.view_of(stream)
+    def peers(self, stream: StreamId, block_size: int) -> Sequence[ToldStream]:
+        return self._fitting([one for one in self.streams() if one != stream], block_size)
 
-    def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
-        return self.owners
+    def peers_that_may_know(
+        self, stream: StreamId, block_size: int, key: int, around: Lookback, tolerance: int
+    ) -> Sequence[ToldStream]:
+        return self.peers(stream, block_size)
 
-    def block_size(self, stream: StreamId) -> int | None:
-        return self.sizes.get(stream, 16)
+    def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[ToldStream]:
+        return self._fitting(self.owners, block_size)
 
-    def match_unit(self, stream: StreamId) -> int | None:
-        return self.unit
+    def _fitting(self, streams: Sequence[StreamId], block_size: int) -> Sequence[ToldStream]:
+        return [self.stream(one) for one in streams if self.sizes.get(one, 16) in {None, block_size}]
 
-    def groups(self, stream: StreamId) -> Sequence[GroupSpec]:
-        return self.specs
 
-    def position_at(self, stream: StreamId, unix_nanos: int) -> int:
+class ToldContent(ChainContent, frozen=True):
+    """The content of any chain."""
+
+
+class ToldTail(MissedChain, frozen=True):
+    """The tail of any chain."""
+
+
+class ToldStream(msgspec.Struct, frozen=True, kw_only=True):
+    """Implements ``model.StreamView``: what is told of one stream."""
+
+    told: Told
+    stream: StreamId
+
+    def block_size(self) -> int | None:
+        return self.told.sizes.get(self.stream, 16)
+
+    def match_unit(self) -> int | None:
+        return self.told.unit
+
+    def groups(self) -> Sequence[GroupSpec]:
+        return self.told.specs
+
+    def position_at(self, unix_nanos: int) -> int:
         return unix_nanos + 1
 
-    def confirmed_position(self, stream: StreamId, unix_nanos: int) -> int | None:
-        later = [at for at in self.batches.get(stream, [LATE]) if at > unix_nanos]
+    def confirmed_position(self, unix_nanos: int) -> int | None:
+        later = [at for at in self.told.batches.get(self.stream, [LATE]) if at > unix_nanos]
         return later[0] + 1 if later else None
 
-    def published_before(self, stream: StreamId, unix_nanos: int) -> int | None:
-        return max((at for at in self.batches.get(stream, []) if at < unix_nanos), default=None)
+    def positions(self, earliest_unix_nanos: int, latest_unix_nanos: int) -> Positions:
+        confirmed = self.confirmed_position(latest_unix_nanos)
+        return Positions(self.position_at(earliest_unix_nanos), self.position_at(latest_unix_nanos), confirmed)
+
+    def published_before(self, unix_nanos: int) -> int | None:
+        return max((at for at in self.told.batches.get(self.stream, []) if at < unix_nanos), default=None)
 
     def as_of(
         self,
-        stream: StreamId,
         keys: Sequence[int],
         position: int,
         *,
         tier: Tier = Tier.DEVICE,
         group: int | None = None,
     ) -> Sequence[Fact]:
-        return [self._fact((stream, key, tier, group), position) for key in keys]
+        return [self._fact((self.stream, key, tier, group), position) for key in keys]
 
     def _fact(self, which: tuple[StreamId, int, Tier, int | None], position: int) -> Fact:
         last = Fact(state=Residency.NEVER_SEEN)
-        for one in self.events:
+        for one in self.told.events:
             if (one.stream, one.key, one.tier, one.group) == which and one.at < position:
                 last = Fact(state=one.state, at_unix_nanos=one.at, removal=one.removal, ordinal=one.at)
         return last
 
-    def touched(self, stream: StreamId, key: int, first: int, last: int) -> bool:
-        which = (stream, key, Tier.DEVICE, None)
-        found = [one.at for one in self.events if (one.stream, one.key, one.tier, one.group) == which]
+    def touched(self, key: int, first: int, last: int) -> bool:
+        which = (self.stream, key, Tier.DEVICE, None)
+        found = [one.at for one in self.told.events if (one.stream, one.key, one.tier, one.group) == which]
         return any(first <= at < last for at in found)
 
-    def tiers(self, stream: StreamId) -> Sequence[Tier]:
-        return self.below.get(stream, [])
+    def tiers(self) -> Sequence[Tier]:
+        return self.told.below.get(self.stream, [])
 
-    def stores_between(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
-        return [one for one in self.stores.get(stream, []) if after_unix_nanos < one.unix_nanos <= until_unix_nanos]
+    def stores_between(self, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
+        return [
+            one
+            for one in self.told.stores.get(self.stream, [])
+            if after_unix_nanos < one.unix_nanos <= until_unix_nanos
+        ]
 
-    def block(self, stream: StreamId, key: int) -> Block | None:
-        return self.blocks.get((stream, key))
+    def block(self, key: int) -> Block | None:
+        return self.told.blocks.get((self.stream, key))
 
-    def children(
-        self, stream: StreamId, parent: int | None, position: int, *, limit: int | None = None
-    ) -> Sequence[int]:
-        return [key for at, key in self.under.get(stream, []) if at < position][:limit]
+    def children(self, parent: int | None, position: int, *, limit: int | None = None) -> Sequence[int]:
+        return [key for at, key in self.told.under.get(self.stream, []) if at < position][:limit]
 
-    def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
-        return self.twins
+    def same_tokens(self, key: int, position: int) -> Sequence[Block]:
+        return self.told.equal
 
-    def same_tokens_leading(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
-        return len(self.twins)
+    def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
+        return len(self.told.equal)
 
-    def tokens_known(self, stream: StreamId, keys: Sequence[int]) -> int:
-        return len(keys) if self.with_tokens is None else self.with_tokens
+    def tokens_known(self, keys: Sequence[int]) -> int:
+        return len(keys) if self.told.with_tokens is None else self.told.with_tokens
 
-    def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
-        return self.alike.get(stream, [])
+    def like(self, block: Block, position: int) -> Sequence[Block]:
+        return self.told.alike.get(self.stream, [])
 
-    def leading_like(self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
-        return self.leading.get(among, 1)
+    def content(self, keys: Sequence[int]) -> ChainContent | None:
+        return ToldContent()
 
-    def reconverges(
-        self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
-    ) -> Repeats:
-        said = [one for at, one in self.repeated.get(among or stream, []) if at < position]
+    def leading_like(self, content: ChainContent, position: int) -> int:
+        return self.told.leading.get(self.stream, 1)
+
+    def missed_chain(self, keys: Sequence[int]) -> MissedChain | None:
+        return ToldTail()
+
+    def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
+        said = [one for at, one in self.told.repeated.get(self.stream, []) if at < position]
         return said[-1] if said else Repeats(blocks=0)
 
-    def clock_offset(self, stream: StreamId) -> int | None:
-        return self.offsets.get(stream)
+    @property
+    def clock_offset(self) -> int | None:
+        return self.told.offsets.get(self.stream)
 
-    def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
-        hole = self.holes.get(stream)
+    def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
+        hole = self.told.holes.get(self.stream)
         touches = hole and hole.after_unix_nanos < until_unix_nanos and hole.until_unix_nanos > after_unix_nanos
         return Coverage(
             holes=(hole,) if hole and touches else (),
-            begins_unix_nanos=self.begins.get(stream, 0),
-            from_birth=stream not in self.begins,
-            confirmed_unix_nanos=max(self.batches.get(stream, [LATE]), default=0),
-            expired=self.expired,
+            begins_unix_nanos=self.told.begins.get(self.stream, 0),
+            from_birth=self.stream not in self.told.begins,
+            confirmed_unix_nanos=max(self.told.batches.get(self.stream, [LATE]), default=0),
+            expired=self.told.expired,
         )
 
 
@@ -202,9 +246,9 @@ def became(state: Residency, *keys: int, by: StreamId = ME, at: int = 600, group
     return [Event(by, at, key, state, group=group, removal=removal) for key in keys]
 
 
-def lives(*told: tuple[StreamId, int, int, int]) -> RecentRequests:
+def lives(*told: tuple[StreamId, int, int, int]) -> RequestLog:
     """Requests by their stream, arrival, the latest moment of their lookup and their first token; numbered from 1."""
-    recent = RecentRequests(LOOKED * SECOND)
+    recent = RequestLog(LOOKED * SECOND)
     for number, (stream, start, latest, first_token) in enumerate(told, 1):
         said = EngineRequest(
             prompt_tokens=64,
@@ -237,4 +281,40 @@ def reading(
         earliest=LOOKED,
         latest=LOOKED,
         decodes=decodes,
+    )
+
+
+CONFIG = parse(
+    f"{{ledger: {{window_seconds: {LOOKED / SECOND}}}, attribution: {{clock_tolerance_seconds: {10 / SECOND}}}}}", {}
+)
+"""A window as long as all that happens in a test, and clocks that may be 10 nanoseconds apart."""
+
+
+def asked(told: Told, about: Reading, prompt_tokens: int | None = None) -> Missed:
+    """A reading as the sections ask about it."""
+    return Missed.of(about, told.stream(ME), prompt_tokens, LOOKED)
+
+
+def peers_of(told: Told, about: Reading, log: RequestLog | None = None) -> Peers:
+    """The rest of the view around the lookup of a reading, with clocks that may be 10 nanoseconds apart."""
+    return Peers(told, log or lives(), 10, asked(told, about))
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """What is found beyond the serving worker's own record."""
+
+    fleet: FleetEvidence
+    tiers: TierEvidence
+    relations: Relations
+
+
+def elsewhere(
+    told: Told, about: Reading, log: RequestLog | None = None, *, unseen: bool = True, known: bool = True
+) -> Elsewhere:
+    """Those sections for a lookup whose first missed block the serving worker never held, or once did."""
+    peers = peers_of(told, about, log)
+    return Elsewhere(
+        fleet=holdings(peers, peers.that_may_know(), unseen=unseen).evidence(),
+        tiers=tier_evidence(peers),
+        relations=Relations(peers, chain_known=known),
     )

@@ -62,7 +62,7 @@ def test_the_time_that_it_was_away_costs_only_the_gap() -> None:
     ledger.accept(STREAM, 1, remove(2, B), REPLAYED)
     assert ledger.accept(STREAM, 2, remove(3, A), REPLAYED).filled
     assert (state(ledger, A), state(ledger, B)) == (Residency.EVICTED, Residency.RESIDENT)
-    assert ledger.coverage(STREAM, 0, 5 * SECOND).holes == ()
+    assert ledger.stream(STREAM).coverage(0, 5 * SECOND).holes == ()
 
 
 def test_a_gap_that_nobody_fills_is_a_hole_after_it_too() -> None:
@@ -86,7 +86,7 @@ def test_history_grows_older_while_nobody_runs() -> None:
     load(content, anew, now=7.0, unix_nanos=7000 * SECOND)
     anew.expire(8.0)
     assert state(anew, A) is Residency.NEVER_SEEN
-    assert anew.coverage(STREAM, 0, 3 * SECOND).expired
+    assert anew.stream(STREAM).coverage(0, 3 * SECOND).expired
 
 
 def test_what_comes_after_the_first_piece_is_not_in_it() -> None:

@@ -88,8 +88,8 @@ def test_who_was_joined_late_has_no_record_from_birth() -> None:
     ledger = Ledger()
     ledger.accept(STREAM, 3, store(1, A))
     for one in (ledger, resumed(ledger)):
-        assert not one.coverage(STREAM, 0, SECOND).from_birth
-    assert resumed(known()).coverage(STREAM, 0, SECOND).from_birth
+        assert not one.stream(STREAM).coverage(0, SECOND).from_birth
+    assert resumed(known()).stream(STREAM).coverage(0, SECOND).from_birth
 
 
 def test_whose_blocks_they_are() -> None:
@@ -97,7 +97,7 @@ def test_whose_blocks_they_are() -> None:
     one, same, other = (StreamId(name, 0) for name in ("a", "b", "c"))
     for stream, model in ((one, "m"), (same, "m"), (other, "n")):
         ledger.accept(stream, 0, store(1, A), Delivery(model=model))
-    assert resumed(ledger).view_of(one) == [same]
+    assert [peer.stream for peer in resumed(ledger).peers(one, 16)] == [same]
 
 
 def in_life(number: int, at: int, key: int) -> KvBatch:
@@ -125,7 +125,7 @@ def test_what_kind_this_life_s_groups_are() -> None:
     later = msgspec.structs.replace(event, block_size=32, kind="sliding_window")
     ledger = resumed(known())
     ledger.accept(STREAM, 1, KvBatch(unix_nanos=2 * SECOND, events=[later], count=1))
-    assert [(spec.kind, spec.block_size) for spec in ledger.groups(STREAM)] == [("", 32)]
+    assert [(spec.kind, spec.block_size) for spec in ledger.stream(STREAM).groups()] == [("", 32)]
 
 
 @pytest.mark.parametrize(("silent", "health"), [(59.0, StreamHealth.WHOLE), (60.0, StreamHealth.SILENT)])

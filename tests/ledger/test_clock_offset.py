@@ -15,14 +15,14 @@ def test_the_quickest_message_shows_the_offset() -> None:
         at = (100 + seq) * SECOND
         batch = KvBatch(unix_nanos=at, events=[])
         ledger.accept(RIGHT, seq, batch, Delivery(received_unix_nanos=at + delay))
-    assert ledger.clock_offset(RIGHT) == 2
+    assert ledger.stream(RIGHT).clock_offset == 2
 
 
 def test_a_clock_that_runs_ahead_is_seen_beside_one_that_does_not() -> None:
     ledger = Ledger()
     ledger.accept(FAST, 0, KvBatch(unix_nanos=102 * SECOND, events=[]), Delivery(received_unix_nanos=100 * SECOND))
     ledger.accept(RIGHT, 0, KvBatch(unix_nanos=100 * SECOND, events=[]), Delivery(received_unix_nanos=100 * SECOND))
-    fast, right = ledger.clock_offset(FAST), ledger.clock_offset(RIGHT)
+    fast, right = ledger.stream(FAST).clock_offset, ledger.stream(RIGHT).clock_offset
     assert fast is not None
     assert right is not None
     assert right - fast == 2 * SECOND
@@ -32,5 +32,5 @@ def test_without_times_nothing_is_claimed() -> None:
     ledger = Ledger()
     ledger.accept(RIGHT, 0, KvBatch(unix_nanos=0, events=[]), Delivery(received_unix_nanos=100 * SECOND))
     ledger.accept(FAST, 0, KvBatch(unix_nanos=100 * SECOND, events=[]))
-    assert ledger.clock_offset(RIGHT) is None
-    assert ledger.clock_offset(FAST) is None
+    assert ledger.stream(RIGHT).clock_offset is None
+    assert ledger.stream(FAST).clock_offset is None

@@ -41,7 +41,7 @@ def test_a_number_that_waits_with_another_time_begins_a_new_life() -> None:
     ledger = gap()
     assert ledger.accept(STREAM, 2, store(9, C), ASKING).arrival is Arrival.RESTARTED
     ledger.expire(60.0)
-    (fact,) = ledger.as_of(STREAM, [B], record_of(ledger).end)
+    (fact,) = ledger.stream(STREAM).as_of([B], record_of(ledger).end)
     assert states(ledger, A, C) == [Residency.UNKNOWN, Residency.RESIDENT]
     assert fact.state is Residency.UNKNOWN, "the new life's first two batches are missing"
 
@@ -51,13 +51,13 @@ def test_a_replay_that_ends_before_the_gap_is_filled_leaves_a_hole() -> None:
     assert ledger.accept(STREAM, 0, store(1, A), REPLAYED).arrival is Arrival.DUPLICATE
     assert ledger.settle() == 1
     assert states(ledger, A, B) == [Residency.UNKNOWN, Residency.RESIDENT]
-    assert [hole.reason for hole in ledger.coverage(STREAM, *ALL).holes] == [Reason.EVENTS_DROPPED]
+    assert [hole.reason for hole in ledger.stream(STREAM).coverage(*ALL).holes] == [Reason.EVENTS_DROPPED]
 
 
 def test_behind_a_hole_what_follows_each_other_is_whole() -> None:
     ledger = told((3, store(4, C)), ledger=gap())
     ledger.expire(1e9)
-    assert ledger.coverage(STREAM, *ALL).holes == (
+    assert ledger.stream(STREAM).coverage(*ALL).holes == (
         Hole(after_unix_nanos=1 * SECOND, until_unix_nanos=3 * SECOND, reason=Reason.EVENTS_DROPPED),
     )
     assert states(ledger, B, C) == [Residency.RESIDENT, Residency.RESIDENT]
@@ -66,14 +66,14 @@ def test_behind_a_hole_what_follows_each_other_is_whole() -> None:
 def test_a_record_whose_beginning_nobody_replays_is_not_from_birth() -> None:
     ledger = told((3, store(4, A)))
     assert ledger.settle() == 1
-    assert not ledger.coverage(STREAM, 4 * SECOND, 5 * SECOND).from_birth
+    assert not ledger.stream(STREAM).coverage(4 * SECOND, 5 * SECOND).from_birth
     assert ledger.health(0.0) == {STREAM: StreamHealth.BROKEN}
 
 
 def test_a_record_whose_beginning_is_replayed_is_from_birth() -> None:
     ledger = told((2, store(3, A)))
     told((0, store(1, B)), (1, store(2, C)), delivery=REPLAYED, ledger=ledger)
-    coverage = ledger.coverage(STREAM, *ALL)
+    coverage = ledger.stream(STREAM).coverage(*ALL)
     assert (coverage.from_birth, coverage.holes, ledger.next_deadline) == (True, (), None)
     assert states(ledger, A, B, C) == [Residency.RESIDENT] * 3
 
@@ -88,9 +88,9 @@ def test_a_new_life_that_is_heard_live_ends_the_one_that_waits() -> None:
     ledger = gap()
     assert ledger.accept(STREAM, 0, store(9, C), ASKING).arrival is Arrival.RESTARTED
     assert ledger.next_deadline is None
-    (fact,) = ledger.as_of(STREAM, [B], record_of(ledger).end)
+    (fact,) = ledger.stream(STREAM).as_of([B], record_of(ledger).end)
     assert (fact.state, fact.removal) == (Residency.EVICTED, Removal.RESTARTED)
-    assert len(ledger.coverage(STREAM, 0, 4 * SECOND).holes) == 1
+    assert len(ledger.stream(STREAM).coverage(0, 4 * SECOND).holes) == 1
 
 
 def test_a_new_life_whose_beginning_was_missed_has_a_hole() -> None:
@@ -98,7 +98,7 @@ def test_a_new_life_whose_beginning_was_missed_has_a_hole() -> None:
     heard = ledger.accept(STREAM, 1, store(9, D))
     assert heard == SequencedBatch(arrival=Arrival.RESTARTED, missing_first=0, missing_last=0, operations=1)
     assert states(ledger, A, D) == [Residency.UNKNOWN, Residency.RESIDENT]
-    assert len(ledger.coverage(STREAM, 4 * SECOND, 9 * SECOND).holes) == 1
+    assert len(ledger.stream(STREAM).coverage(4 * SECOND, 9 * SECOND).holes) == 1
 
 
 def test_a_new_life_whose_beginning_was_missed_waits_for_it() -> None:
@@ -106,7 +106,7 @@ def test_a_new_life_whose_beginning_was_missed_waits_for_it() -> None:
     assert ledger.health(0.0) == {STREAM: StreamHealth.WAITING}
     first = ledger.accept(STREAM, 0, store(8, A), REPLAYED)
     assert (first.filled, states(ledger, A, D)) == (True, [Residency.RESIDENT] * 2)
-    assert ledger.coverage(STREAM, *ALL).holes == ()
+    assert ledger.stream(STREAM).coverage(*ALL).holes == ()
 
 
 def test_what_waits_follows_the_new_life_that_is_replayed() -> None:
@@ -115,7 +115,7 @@ def test_what_waits_follows_the_new_life_that_is_replayed() -> None:
     assert ledger.next_deadline is not None
     assert ledger.accept(STREAM, 1, store(21, C), REPLAYED).filled
     assert states(ledger, B, C, D) == [Residency.RESIDENT] * 3
-    assert not ledger.coverage(STREAM, *ALL).holes
+    assert not ledger.stream(STREAM).coverage(*ALL).holes
     assert ledger.next_deadline is None
 
 

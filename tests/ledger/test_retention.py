@@ -49,16 +49,16 @@ def test_what_was_evicted_before_the_window_is_forgotten_and_what_is_held_is_not
     ledger.accept(STREAM, 1, remove(2, B), at(2.0))
     lived(ledger, WINDOW + LATE_SECONDS)
     assert (state(ledger, A), state(ledger, B)) == (Residency.RESIDENT, Residency.EVICTED)
-    assert not ledger.coverage(STREAM, 0, SECOND).expired
+    assert not ledger.stream(STREAM).coverage(0, SECOND).expired
     lived(ledger, 2 * WINDOW + LATE_SECONDS)
     assert (state(ledger, A), state(ledger, B)) == (Residency.RESIDENT, Residency.NEVER_SEEN)
-    coverage = ledger.coverage(STREAM, 0, SECOND)
+    coverage = ledger.stream(STREAM).coverage(0, SECOND)
     assert (coverage.expired, coverage.from_birth, coverage.begins_unix_nanos) == (True, False, 2 * SECOND)
-    block = ledger.block(STREAM, A)
+    block = ledger.stream(STREAM).block(A)
     assert block is not None
     assert block.depth == 0
-    assert ledger.block(STREAM, B) is None
-    assert ledger.stores_between(STREAM, 0, 9 * SECOND) == []
+    assert ledger.stream(STREAM).block(B) is None
+    assert ledger.stream(STREAM).stores_between(0, 9 * SECOND) == []
 
 
 def test_nothing_is_said_of_a_moment_before_the_window() -> None:
@@ -66,8 +66,8 @@ def test_nothing_is_said_of_a_moment_before_the_window() -> None:
     ledger.accept(STREAM, 0, store(1, A), at(1.0))
     ledger.accept(STREAM, 1, store(2, B), at(2.0))
     lived(ledger, 2 * WINDOW + LATE_SECONDS)
-    assert ledger.position_at(STREAM, SECOND) == 0
-    assert ledger.as_of(STREAM, [A], 0)[0].state is Residency.UNKNOWN
+    assert ledger.stream(STREAM).position_at(SECOND) == 0
+    assert ledger.stream(STREAM).as_of([A], 0)[0].state is Residency.UNKNOWN
 
 
 def test_what_is_kept_is_removed_later_as_ever() -> None:
@@ -87,7 +87,7 @@ def test_over_its_bytes_the_oldest_history_goes_first() -> None:
         ledger.accept(STREAM, seq, many(seq, PENDING_ROWS), at(float(seq)))
     for now in range(40, 140):
         ledger.expire(float(now))
-    coverage = ledger.coverage(STREAM, 0, 40 * SECOND)
+    coverage = ledger.stream(STREAM).coverage(0, 40 * SECOND)
     assert coverage.expired
     assert coverage.begins_unix_nanos > 0
 
@@ -101,7 +101,7 @@ def test_what_is_held_at_once_can_be_too_much_and_then_nothing_is_known() -> Non
     key = int(many(0, 1).events[0].keys[0])  # type: ignore[union-attr]
     assert ledger.retained_bytes <= 300_000
     assert state(ledger, key) is Residency.NEVER_SEEN
-    assert ledger.coverage(STREAM, 0, 4 * SECOND).expired
+    assert ledger.stream(STREAM).coverage(0, 4 * SECOND).expired
     ledger.accept(STREAM, 4, remove(50, key), at(50.0))
     assert state(ledger, key) is Residency.AMBIGUOUS
 
@@ -113,7 +113,7 @@ def test_what_nobody_removes_stays_within_the_limit_too() -> None:
         assert ledger.retained_bytes <= 1 << 20
     newest, oldest = (int(many(seq, 1).events[0].keys[0]) for seq in (59, 0))  # type: ignore[union-attr]
     assert (state(ledger, newest), state(ledger, oldest)) == (Residency.RESIDENT, Residency.NEVER_SEEN)
-    coverage = ledger.coverage(STREAM, 0, 61 * SECOND)
+    coverage = ledger.stream(STREAM).coverage(0, 61 * SECOND)
     assert (coverage.expired, coverage.from_birth) == (True, False)
     ledger.accept(STREAM, 60, remove(61, oldest), at(60.0))
     assert state(ledger, oldest) is Residency.AMBIGUOUS
@@ -131,5 +131,5 @@ def test_a_question_meets_few_segments(rows: tuple[int, ...]) -> None:
     assert len(segments) <= sum(sizes) / ROWS_MAX * FANOUT + 4 * FANOUT
     for seq in (0, 123, 299):
         keys = many(seq, sizes[seq]).events[0].keys.tolist()  # type: ignore[union-attr]
-        states = {fact.state for fact in ledger.as_of(STREAM, keys[:5], record_of(ledger).end)}
+        states = {fact.state for fact in ledger.stream(STREAM).as_of(keys[:5], record_of(ledger).end)}
         assert states == {Residency.RESIDENT}

@@ -157,9 +157,9 @@ def test_a_hole_that_left_the_window_is_none_of_it() -> None:
     ledger = Ledger(window_seconds=WINDOW)
     for seq in (0, 2):
         ledger.accept(STREAM, seq, store(1 + seq, A), at(1.0 + seq))
-    assert len(ledger.coverage(STREAM, 0, 9 * SECOND).holes) == 1
+    assert len(ledger.stream(STREAM).coverage(0, 9 * SECOND).holes) == 1
     lived(ledger, 2 * WINDOW + LATE_SECONDS)
-    assert ledger.coverage(STREAM, 0, 9 * SECOND).holes == ()
+    assert ledger.stream(STREAM).coverage(0, 9 * SECOND).holes == ()
 
 
 def test_what_is_held_stays_known_where_history_is_only_long() -> None:
@@ -171,7 +171,7 @@ def test_what_is_held_stays_known_where_history_is_only_long() -> None:
         ledger.accept(STREAM, seq, batch, at(float(seq)))
         for _ in range(20):
             ledger.expire(float(seq))
-    assert ledger.coverage(STREAM, 0, SECOND).expired
+    assert ledger.stream(STREAM).coverage(0, SECOND).expired
     assert state(ledger, A) is Residency.RESIDENT
 
 
@@ -182,8 +182,8 @@ def test_the_largest_record_gives_way() -> None:
         ledger.accept(STREAM, seq, many(seq, 4096), at(1.0 + seq))
         ledger.expire(1.0 + seq)
     position = dict(ledger.numbered())[small].record.end
-    assert ledger.as_of(small, [A], position)[0].state is Residency.RESIDENT
-    assert ledger.coverage(STREAM, 0, SECOND).expired
+    assert ledger.stream(small).as_of([A], position)[0].state is Residency.RESIDENT
+    assert ledger.stream(STREAM).coverage(0, SECOND).expired
 
 
 def test_a_record_of_nothing_but_batches_gives_way_too() -> None:

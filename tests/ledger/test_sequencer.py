@@ -55,7 +55,7 @@ def record_of(ledger: Ledger) -> StreamRecord:
 
 
 def state(ledger: Ledger, key: int) -> Residency:
-    return ledger.as_of(STREAM, [key], record_of(ledger).end)[0].state
+    return ledger.stream(STREAM).as_of([key], record_of(ledger).end)[0].state
 
 
 def take(naive: NaiveRecord, batch: KvBatch, *, broken: bool) -> None:
@@ -162,9 +162,9 @@ def test_a_gap_that_is_never_filled_is_a_hole_once_the_wait_is_over() -> None:
     assert ledger.expire(12.0) == 1
     assert ledger.next_deadline is None
     assert (state(ledger, A), state(ledger, B)) == (Residency.UNKNOWN, Residency.RESIDENT)
-    (hole,) = ledger.coverage(STREAM, 0, 4 * SECOND).holes
+    (hole,) = ledger.stream(STREAM).coverage(0, 4 * SECOND).holes
     assert hole == Hole(after_unix_nanos=1 * SECOND, until_unix_nanos=3 * SECOND, reason=Reason.EVENTS_DROPPED)
-    assert ledger.coverage(STREAM, 3 * SECOND, 4 * SECOND).holes == ()
+    assert ledger.stream(STREAM).coverage(3 * SECOND, 4 * SECOND).holes == ()
     assert ledger.health(12.0) == {STREAM: StreamHealth.BROKEN}
 
 
@@ -177,7 +177,7 @@ def test_a_new_life_cannot_fill_the_gap_of_the_former_one() -> None:
     anew = [ledger.accept(STREAM, seq, store(20 + seq, B + 1 + seq), REPLAYED) for seq in range(2, 5)]
     assert anew[0].arrival is Arrival.RESTARTED
     ledger.expire(1e9)
-    (fact,) = ledger.as_of(STREAM, [A], record_of(ledger).end)
+    (fact,) = ledger.stream(STREAM).as_of([A], record_of(ledger).end)
     assert fact.state in {Residency.UNKNOWN, Residency.EVICTED}
     assert state(ledger, B) is Residency.RESIDENT
 
@@ -196,10 +196,10 @@ def test_a_restart_ends_what_the_publisher_held() -> None:
     ledger.accept(STREAM, 0, store(1, A))
     ledger.accept(STREAM, 1, store(2, B))
     assert ledger.accept(STREAM, 0, store(9, B)).arrival is Arrival.RESTARTED
-    (fact,) = ledger.as_of(STREAM, [A], record_of(ledger).end)
+    (fact,) = ledger.stream(STREAM).as_of([A], record_of(ledger).end)
     assert (fact.state, fact.removal, fact.at_unix_nanos) == (Residency.EVICTED, Removal.RESTARTED, 9 * SECOND)
     assert state(ledger, B) is Residency.RESIDENT
-    assert ledger.coverage(STREAM, 0, 10 * SECOND).holes == ()
+    assert ledger.stream(STREAM).coverage(0, 10 * SECOND).holes == ()
 
 
 def test_a_publisher_that_states_its_incarnation_restarts_with_a_new_one() -> None:
@@ -215,7 +215,7 @@ def test_what_a_publisher_says_is_lost_is_a_hole() -> None:
     ledger.accept(STREAM, 0, store(1, A))
     ledger.accept(STREAM, 1, msgspec.structs.replace(store(2, B), lost=True))
     assert (state(ledger, A), state(ledger, B)) == (Residency.UNKNOWN, Residency.RESIDENT)
-    assert len(ledger.coverage(STREAM, 0, 3 * SECOND).holes) == 1
+    assert len(ledger.stream(STREAM).coverage(0, 3 * SECOND).holes) == 1
 
 
 def test_what_is_lost_inside_a_batch_may_concern_all_of_it() -> None:
@@ -223,7 +223,7 @@ def test_what_is_lost_inside_a_batch_may_concern_all_of_it() -> None:
     ledger.accept(STREAM, 0, store(1, A))
     ledger.accept(STREAM, 1, msgspec.structs.replace(store(2, B), lost=True, lost_inside=True))
     assert (state(ledger, A), state(ledger, B)) == (Residency.UNKNOWN, Residency.UNKNOWN)
-    assert len(ledger.coverage(STREAM, 0, 3 * SECOND).holes) == 1
+    assert len(ledger.stream(STREAM).coverage(0, 3 * SECOND).holes) == 1
 
 
 def cleared(at: int, tier: Tier) -> KvBatch:
@@ -236,9 +236,9 @@ def test_a_clear_of_another_tier_leaves_the_blocks_of_the_device(tier: Tier) -> 
     ledger.accept(STREAM, 0, store(1, A))
     ledger.accept(STREAM, 1, cleared(2, tier))
     assert state(ledger, A) is Residency.RESIDENT
-    assert not ledger.touched(STREAM, A, 1, 2)
+    assert not ledger.stream(STREAM).touched(A, 1, 2)
     ledger.accept(STREAM, 2, cleared(3, Tier.DEVICE))
-    fact = ledger.as_of(STREAM, [A], record_of(ledger).end)[0]
+    fact = ledger.stream(STREAM).as_of([A], record_of(ledger).end)[0]
     assert (fact.state, fact.removal, fact.at_unix_nanos) == (Residency.EVICTED, Removal.CLEARED, 3 * SECOND)
 
 
@@ -252,8 +252,8 @@ def test_nothing_in_a_batch_with_an_unreadable_event_is_relied_on() -> None:
 def test_a_batch_without_a_time_happened_when_it_came() -> None:
     ledger = Ledger()
     ledger.accept(STREAM, 0, store(0, A), Delivery(received_unix_nanos=77))
-    assert ledger.position_at(STREAM, 76) == 0
-    assert ledger.position_at(STREAM, 77) == 1
+    assert ledger.stream(STREAM).position_at(76) == 0
+    assert ledger.stream(STREAM).position_at(77) == 1
 
 
 def test_a_store_of_a_fresh_chain_after_a_hole_is_resident_and_its_removal_ambiguous() -> None:
@@ -262,7 +262,7 @@ def test_a_store_of_a_fresh_chain_after_a_hole_is_resident_and_its_removal_ambig
     assert state(ledger, A) is Residency.RESIDENT
     ledger.accept(STREAM, 5, remove(2, A))
     assert state(ledger, A) is Residency.AMBIGUOUS
-    assert not ledger.coverage(STREAM, 0, SECOND).from_birth
+    assert not ledger.stream(STREAM).coverage(0, SECOND).from_birth
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -301,7 +301,8 @@ def test_one_publisher_s_restart_leaves_the_others_records_alone() -> None:
         ledger.accept(stream, 1, remove(2, B))
     ledger.accept(STREAM, 0, store(9, B))
     position = dict(ledger.numbered())[other].record.end
-    assert [fact.state for fact in ledger.as_of(other, [A, B], position)] == [Residency.RESIDENT, Residency.EVICTED]
-    assert list(ledger.holders(STREAM, [A], 10 * SECOND)) == [other]
-    assert ledger.lost_elsewhere(STREAM, B, 10 * SECOND)
-    assert not ledger.lost_elsewhere(STREAM, A, 10 * SECOND)
+    assert [fact.state for fact in ledger.stream(other).as_of([A, B], position)] == [
+        Residency.RESIDENT,
+        Residency.EVICTED,
+    ]
+    assert ledger.stream(STREAM).as_of([A], record_of(ledger).end)[0].state is Residency.EVICTED

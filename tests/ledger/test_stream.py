@@ -31,10 +31,10 @@ def test_a_clock_that_falls_back_moves_nothing_into_the_past() -> None:
     ledger = Ledger()
     ledger.accept(STREAM, 0, store(5, A))
     ledger.accept(STREAM, 1, store(3, B))
-    positions = [ledger.position_at(STREAM, at * SECOND) for at in (2, 3, 4, 5)]
+    positions = [ledger.stream(STREAM).position_at(at * SECOND) for at in (2, 3, 4, 5)]
     assert positions == [0, 0, 0, 2]
-    assert ledger.confirmed_position(STREAM, 4 * SECOND) == 1
-    assert ledger.coverage(STREAM, 0, SECOND).confirmed_unix_nanos == 5 * SECOND
+    assert ledger.stream(STREAM).confirmed_position(4 * SECOND) == 1
+    assert ledger.stream(STREAM).coverage(0, SECOND).confirmed_unix_nanos == 5 * SECOND
 
 
 @pytest.mark.parametrize("first", [0, 3])
@@ -107,7 +107,7 @@ def test_a_new_process_has_nothing_in_its_own_memory_and_finds_what_is_on_disk()
 def test_a_replayed_message_shows_nothing_of_the_clock() -> None:
     ledger = Ledger()
     ledger.accept(STREAM, 0, store(1, A), msgspec.structs.replace(REPLAYED, received_unix_nanos=90 * SECOND))
-    assert ledger.clock_offset(STREAM) is None
+    assert ledger.stream(STREAM).clock_offset is None
 
 
 def test_a_worker_s_fleet_is_those_of_its_model_and_those_of_no_named_one() -> None:
@@ -115,9 +115,19 @@ def test_a_worker_s_fleet_is_those_of_its_model_and_those_of_no_named_one() -> N
     one, same, other, unnamed = (StreamId(name, 0) for name in ("a", "b", "c", "d"))
     for stream, model in ((one, "m"), (same, "m"), (other, "n"), (unnamed, None)):
         ledger.accept(stream, 0, store(1, A), Delivery(model=model))
-    assert ledger.view_of(one) == [same, unnamed]
-    assert ledger.view_of(other) == [unnamed]
-    assert ledger.view_of(unnamed) == [one, same, other]
+    assert [peer.stream for peer in ledger.peers(one, 16)] == [same, unnamed]
+    assert [peer.stream for peer in ledger.peers(other, 16)] == [unnamed]
+    assert [peer.stream for peer in ledger.peers(unnamed, 16)] == [one, same, other]
+
+
+def test_blocks_of_another_size_are_other_blocks_as_soon_as_a_batch_says_so() -> None:
+    ledger = Ledger()
+    small, large, silent = (StreamId(name, 0) for name in ("a", "b", "c"))
+    ledger.accept(silent, 0, KvBatch(unix_nanos=SECOND, events=[]))
+    for stream, size in ((small, 4), (large, 8)):
+        ledger.accept(stream, 0, said(SECOND, stored([1], tokens=tuple(range(size)), block_size=size)))
+    assert [peer.stream for peer in ledger.peers(small, 4)] == [silent], "who has stored nothing may have such blocks"
+    assert [peer.stream for peer in ledger.peers(small, 8)] == [large, silent]
 
 
 def test_a_hybrid_model_matches_in_common_multiples_of_its_blocks() -> None:
@@ -126,4 +136,4 @@ def test_a_hybrid_model_matches_in_common_multiples_of_its_blocks() -> None:
         stored([group], tokens=tuple(range(size)), block_size=size, group_idx=group) for group, size in ((0, 4), (1, 6))
     ]
     ledger.accept(STREAM, 0, said(SECOND, *groups))
-    assert ledger.match_unit(STREAM) == 12
+    assert ledger.stream(STREAM).match_unit() == 12

@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, keep, never, replace, take
 
 PROMISES = guards(
-    "tests/evidence/test_guards_workers.py tests/evidence/test_promises.py tests/evidence/test_guards_record.py tests/evidence tests/cases",
+    "tests/evidence/test_names_and_promises.py tests/evidence/test_promises.py tests/evidence/test_report.py tests/evidence tests/cases",
     ("promise-lost", "a missing promise was lost where routers promise", take("else")),
     ("promise-other-worker", "a promise about another worker is none about this one", keep("Call", "Subscript")),
     ("promise-name-unknown", "a promise about a worker of unknown name is unclear", take("then")),
@@ -28,17 +28,21 @@ PROMISES = guards(
 )
 
 FACTS = guards(
-    "tests/evidence/test_guards_facts.py tests/evidence/test_guards_record.py tests/evidence tests/cases",
-    ("facts-lookup-lost", "a lost lookup span", take("else", 2)),
-    ("facts-offload-lost", "a lost tier span", take("else", 4)),
+    "tests/evidence/test_established.py tests/evidence/test_report.py tests/evidence tests/cases",
+    ("facts-lookup-lost", "a lost lookup span", take("else")),
+    ("facts-offload-lost", "a lost tier span", replace("Call", "Reason.NONE")),
     ("facts-local-hit", "a derived chain begins where the local hit ended", take("then")),
-    ("facts-no-stream", "no stream, no record", keep("Call", "Name", 0, 1)),
-    ("facts-relatives-unseen", "relatives are asked of a block that was never seen", never()),
-    ("facts-siblings-unseen", "siblings are asked about where nothing else decides", never()),
-    ("facts-identities-unseen", "other identities are asked about where nothing else decides", never()),
-    ("facts-tier-spoken", "a tier that publishes what it holds had none to promise", keep("Call", "Name", 0, 1)),
-    ("facts-tier-gap", "a hole in the tier's record hides what it held", drop_operand("and", 1)),
-    ("facts-tier-holding", "a tier that held the block may have promised it", drop_operand("and", 2)),
+    ("facts-no-stream", "no stream, no record", replace("or", "Reason.NONE")),
+    ("facts-relatives-unseen", "relatives are asked of a block that was never seen", always()),
+    ("facts-siblings-unseen", "siblings are asked about where nothing else decides", replace("Call", "Siblings()")),
+    (
+        "facts-identities-unseen",
+        "other identities are asked about where nothing else decides",
+        replace("Call", "Identities()"),
+    ),
+    ("facts-tier-spoken", "a tier that publishes what it holds had none to promise", drop()),
+    ("facts-tier-gap", "a hole in the tier's record hides what it held", drop_operand("and", 0)),
+    ("facts-tier-holding", "a tier that held the block may have promised it", drop_operand("and", 1)),
     ("facts-no-caller", "an engine that nobody called had no router", drop()),
     ("facts-unit-finer", "a hit that is no multiple of the unit: finer steps", drop()),
     ("facts-cached-disagree", "gateways that disagree on a count", keep("Compare", "Name", 0, 1)),
@@ -47,7 +51,7 @@ FACTS = guards(
 )
 
 RECORD = guards(
-    "tests/evidence/test_guards_own_record.py tests/evidence tests/cases",
+    "tests/evidence/test_local.py tests/evidence tests/cases",
     ("gap-ambiguous", "ambiguous copies behind the leading blocks", replace("Attribute", "Reason.NONE")),
     ("gap-unknown", "a hole behind the leading blocks", replace("or", "Reason.NONE")),
     ("gap-unseen", "never seen needs a whole record", replace("Name", "Reason.NONE")),
@@ -75,7 +79,7 @@ RECORD = guards(
     ("veto-none", "no boundary beyond the first miss", drop()),
     ("veto-all-hold", "sparse groups that held a boundary vetoed none", drop()),
     ("veto-gap", "a hole in a sparse group's record", take("else")),
-    ("veto-dense-first", "without a dense group no boundary is known", drop_operand("or", 2)),
+    ("veto-dense-first", "without a dense group no boundary is known", drop_operand("or", 1)),
     ("holds-lost", "a window that lost one of its blocks", drop()),
     ("holds-unseen", "never seen needs a whole record", drop_operand("and", 1)),
     ("holds-unclear", "unclear copies hold nothing for sure", drop_operand("or", 0)),
@@ -89,7 +93,7 @@ RECORD = guards(
 )
 
 WORKERS = guards(
-    "tests/evidence/test_guards_workers.py tests/evidence/test_workers.py tests/evidence tests/cases",
+    "tests/evidence/test_names_and_promises.py tests/evidence/test_workers.py tests/evidence tests/cases",
     ("workers-none", "no name, no worker", instead("worker = Name_1[0].worker if Name_1 else ''")),
     ("workers-no-source", "no source at all has its own reason", take("then")),
     ("workers-rank", "another rank's record is another engine's", drop()),
@@ -100,7 +104,7 @@ WORKERS = guards(
     ("workers-route-rank", "one span may name the rank that another leaves out", drop()),
     ("workers-routes-last", "an engine's own name is better than a router's", always()),
     ("workers-name-one", "a name that fits two workers fits none", keep("Compare", "Name", 0, 1)),
-    ("workers-host-dot", "a bare word is no address", drop_operand("and", 1)),
+    ("workers-host-dot", "a bare word is no address", take("then")),
     ("workers-host-port", "another port is another worker", drop()),
     ("workers-sole", "only a declared sole source is one", drop_operand("and", 0)),
     ("workers-sole-one", "of two sources neither is the only one", keep("Compare", "Name", 0, 1)),

@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, keep, never, replace, take
 
 GROUPING = guards(
-    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_lookups_of_requests.py tests/evidence/test_grouping.py tests/evidence/test_request_log.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("bounds-first-token-end", "no first token after the span's end", keep("Call", "+")),
     ("bounds-queue", "no lookup while the request queues", drop_operand("+", 1)),
     ("bounds-prefill", "the lookup came before the prefill", drop_operand("-", 1)),
@@ -36,7 +36,7 @@ GROUPING = guards(
 )
 
 SIDES = guards(
-    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_lookups_of_requests.py tests/evidence/test_grouping.py tests/evidence/test_request_log.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("side-both", "a span that says both halves says none", drop_operand("or", 1)),
     ("side-parent-one", "a parent of both phases tells nothing", keep("Compare", "Name", 0, 1)),
     ("side-around-one", "two phases around an engine tell nothing", keep("Compare", "Name", 0, 1)),
@@ -66,7 +66,7 @@ SIDES = guards(
 )
 
 BELONGING = guards(
-    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_lookups_of_requests.py tests/evidence/test_grouping.py tests/evidence/test_request_log.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("belong-own", "a subject's own span is its own", drop()),
     ("belong-caller", "the id that an engine made of a caller's", drop_operand("or", 1)),
     ("belong-exact", "an exact id is better than a caller's", replace("or", "Call_2 or Call_0")),
@@ -79,7 +79,7 @@ BELONGING = guards(
 )
 
 COMPANIONS = guards(
-    "tests/evidence/test_guards_grouping.py tests/evidence/test_grouping.py tests/evidence/test_recent.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
+    "tests/evidence/test_lookups_of_requests.py tests/evidence/test_grouping.py tests/evidence/test_request_log.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("companion-silent-route", "a router that promises nothing loses no promise", drop_operand("and", 1)),
     ("companion-between-halves", "the prefill half is no tier", drop_operand("and", 1)),
     (

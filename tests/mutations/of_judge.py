@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, keep, never
 
 JUDGE = guards(
-    "tests/pipeline/test_guards_judge.py tests/pipeline/test_verdicts.py tests/cases tests/evidence/test_facts.py",
+    "tests/pipeline/test_judge.py tests/pipeline/test_verdicts.py tests/cases tests/evidence/test_facts.py",
     ("judge-note-lookup", "a lookup is its worker's, a router everybody's", drop_operand("and", 1)),
     ("judge-one-rank", "of several ranks none is named", keep("Compare", "Attribute")),
     ("judge-worker", "a request without a reading has a worker all the same", never()),
@@ -17,6 +17,7 @@ JUDGE = guards(
     ("judge-uncounted", "nobody counts: the gap is in the events", drop_operand("and", 1)),
     ("judge-streams", "with events the gap is theirs", drop_operand("and", 2)),
     ("judge-zero", "a reported zero is a miss", drop_operand("and", 0)),
+    ("local-mark", "a row says itself whether its cause is a local miss's", drop_operand("and", 1)),
     ("judge-loads", "what may have been loaded is called no miss", always()),
     ("judge-loads-unknown", "what was loaded is among what was counted as computed", keep("Call", "Name", 0, 1)),
     ("judge-loads-local", "a cause that rests on where the local hit ended", never()),

@@ -80,12 +80,14 @@ FLEET = guards(
     ("fleet-joins-late", "who joins late has no record from birth", never("and")),
     ("fleet-wait", "a wait ends", never()),
     ("fleet-wait-time", "a wait does not end early", drop_operand("and", 1)),
-    ("fleet-view-self", "a worker is not another one", drop_operand("and", 0)),
-    ("fleet-view-model", "another model's blocks are other blocks", always("or")),
+    ("fleet-view-self", "a worker is not another one", drop_operand("or", 0)),
+    ("fleet-view-model", "another model's blocks are other blocks", drop_operand("or", 1)),
     (
         "fleet-view-unnamed",
         "a worker that names no model may serve this one",
-        replace("Compare", "Attribute_0 == Name_0", 1),
+        drop_operand("Set", 1),
     ),
     ("fleet-unit", "a hybrid model matches common multiples", replace("Call", "max(Name_0)")),
+    ("fleet-view-news", "what is said of groups counts before a peer is left out", drop()),
+    ("view-block-size", "blocks of another size are other blocks", always()),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .mutation import guards
-from .operators import always, drop, drop_operand, instead, keep, replace, take
+from .operators import always, drop, drop_operand, instead, keep, never, replace, take
 
 RECENT = guards(
-    "tests/evidence/test_recent.py tests/evidence/test_guards_reading.py tests/evidence tests/cases",
+    "tests/evidence/test_request_log.py tests/evidence/test_chains_and_claims.py tests/evidence tests/cases",
     ("recent-repeated", "exporters repeat spans", drop()),
     ("recent-order", "spans arrive in any order", replace("Call", "Name_0.append(Name_2)")),
     ("claimants-self", "a request is no rival of its own", drop_operand("and", 0)),
@@ -32,20 +32,20 @@ RECENT = guards(
 )
 
 RELATIVES = guards(
-    "tests/evidence/test_guards_relatives.py tests/evidence tests/cases",
-    ("relatives-tokens", "without tokens nothing can be compared", keep("Call", "Name", 0, 1)),
+    "tests/evidence/test_relations.py tests/evidence/test_merging.py tests/evidence tests/cases",
+    ("relatives-tokens", "without tokens nothing can be compared", replace("Call", "EqualTokens()")),
     ("relatives-parent", "a parent that was hit and is not known", drop()),
-    ("relatives-same", "one identity has one key", take("else", 1)),
+    ("relatives-same", "one identity has one key", take("then", 1)),
     ("relatives-view", "a sibling on another worker is one too", drop_operand("or", 1)),
-    ("relatives-sibling-gap", "a sibling that may have come by the lookup", drop()),
-    ("relatives-maybe", "a tail that may have been repeated by the lookup", drop()),
-    ("relatives-own-complete", "chains that were not compared", take("then")),
-    ("relatives-complete", "another worker's chains that were not compared", drop()),
+    ("relatives-sibling-gap", "a sibling that may have come by the lookup", take("else")),
+    ("relatives-maybe", "a tail that may have been repeated by the lookup", take("else", 1)),
+    ("relatives-own-complete", "chains that were not compared", replace("Attribute", "True", 1)),
+    ("relatives-complete", "another worker's chains that were not compared", replace("Attribute", "True", 4)),
     ("relatives-extends", "a block with siblings extends nothing", drop_operand("and", 1)),
     ("relatives-block-0", "at block 0 every prompt begins", drop_operand("and", 0)),
-    ("relatives-tail", "a tail without tokens may repeat a sibling's", drop_operand("or", 1)),
-    ("relatives-self", "a block is no sibling of its own", replace("Call", "bool(Name_4)")),
-    ("relatives-late", "another worker's record that is not confirmed", replace("Attribute", "Reason.NONE")),
+    ("relatives-tail", "a tail without tokens may repeat a sibling's", never()),
+    ("relatives-self", "a block is no sibling of its own", drop_operand("comprehension", 0)),
+    ("relatives-late", "another worker's record that is not confirmed", take("else")),
     ("relatives-later", "a sibling that came around the lookup", take("then")),
     ("strange-late", "a store that is still on its way", drop()),
     ("tail-chain", "a tail that is not known", drop()),
@@ -54,29 +54,40 @@ RELATIVES = guards(
     ("kinds-values", "the same kinds with other values", drop_operand("or", 1)),
     ("siblings-block-0", "at block 0 no sibling is looked for", drop_operand("and", 0)),
     ("siblings-known", "one sibling is enough", drop_operand("and", 1)),
-    ("siblings-by-then", "a sibling that had not surely come is none", replace("Attribute", "Name_4.after", 2)),
+    ("siblings-by-then", "a sibling that had not surely come is none", replace("Attribute", "Name_5.after")),
     (
         "siblings-unconfirmed",
         "an unconfirmed record is asked up to the lookup",
         replace("Attribute", "Name_1.before", 1),
     ),
     ("siblings-next-batch", "what the next batch tells of may have come before", take("then")),
-    ("siblings-surely", "only what had surely come is counted", replace("Call", "Name_5")),
+    ("siblings-surely", "only what had surely come is counted", replace("Attribute", "possible.blocks")),
     ("siblings-itself", "the missed block may come to another worker at any time", replace("ListComp", "list(Name_3)")),
     ("siblings-many", "so many siblings are not told apart", drop_operand("and", 0)),
     ("siblings-later-work", "siblings of requests that came later are no doubt", replace("Call", "not Name_10", 1)),
+    ("siblings-late-dropped", "who may have had a sibling does not matter where one is known", take("else")),
+    ("identities-gap-first", "an unclear block leaves the cost open", take("else")),
+    (
+        "siblings-late-known",
+        "siblings of an unconfirmed record may have come later",
+        replace("Attribute", "Reason.NONE"),
+    ),
 )
 
 LIKENESS = guards(
-    "tests/evidence/test_guards_likeness.py",
+    "tests/evidence/test_template.py tests/evidence/test_established.py",
     ("likeness-never", "only what was never seen differs from what was", drop_operand("or", 1)),
     ("likeness-gap", "what cannot be compared with its like", drop_operand("or", 2)),
     ("likeness-size", "templates are of a block size", drop_operand("or", 2)),
-    ("likeness-chain", "without a key there is no block", drop_operand("or", 3)),
+    ("likeness-chain", "without a key there is no block", drop_operand("or", 0)),
     ("likeness-tokens", "without tokens nothing can be compared", drop_operand("or", 1)),
     ("likeness-parent", "what was hit last is above", take("else")),
     ("likeness-first", "above block 0 is nothing", drop_operand("or", 1)),
     ("likeness-before", "a later block is compared with all that is above it", drop()),
     ("likeness-before-known", "a parent without a digest is not known", drop_operand("or", 1)),
-    ("likeness-matchable", "the block of the last token cannot match", instead("Name_0 = Name_4.chain")),
+    (
+        "likeness-matchable",
+        "the block of the last token cannot match",
+        instead("chain, complete = reading.chain, reading.chain_known"),
+    ),
 )

@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, keep, never, replace, take
 
 ENGINE_ROWS = guards(
-    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
+    "tests/attribution/test_rows.py tests/attribution/test_table.py tests/attribution",
     ("matchable-last-token", "an engine recomputes the last token", drop_operand("-", 1)),
     ("matchable-unit", "only whole match units can be reused", keep("*", "-")),
     ("none-short-prompt", "a prompt below one unit is row 3", drop_operand("or", 0)),
@@ -35,7 +35,7 @@ ENGINE_ROWS = guards(
 )
 
 TIER_ROWS = guards(
-    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
+    "tests/attribution/test_rows.py tests/attribution/test_table.py tests/attribution",
     ("tier-nothing-found", "who found nothing promised nothing", drop_operand("or", 1)),
     ("tier-short", "less loaded than found is a failure", drop_operand("or", 1)),
     ("tier-status", "a tier's own word of failure", drop_operand("or", 0)),
@@ -61,7 +61,7 @@ TIER_ROWS = guards(
 )
 
 FARTHER_ROWS = guards(
-    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
+    "tests/attribution/test_rows.py tests/attribution/test_table.py tests/attribution",
     ("lookup-no-record", "no record, no farther cause", replace("Call", "None")),
     ("lookup-unclear", "unclear copies are neither held nor lost", drop()),
     ("lookup-ambiguous", "ambiguous copies", drop_operand("Set", 0)),
@@ -77,7 +77,7 @@ FARTHER_ROWS = guards(
     (
         "below-asked",
         "a lookup there leaves no trace of its own",
-        replace("Call", "Yes(lost_blocks=facts.tier_blocks) if facts.offload is None else Call_0"),
+        replace("Call", "Yes(lost_blocks=tiers.tier_blocks) if offload is None else Call_0"),
     ),
     ("below-status", "row 10: not asked, or no answer", keep("Compare", "Attribute")),
     ("below-contradicted", "the tier denies what its events show", replace("Call", "None")),
@@ -122,4 +122,5 @@ FARTHER_ROWS = guards(
     ("match-concurrent", "another request was computing it", never()),
     ("match-branch-later", "at block 0 every other prompt is a sibling", drop_operand("and", 0)),
     ("match-branch", "a branch has siblings", drop_operand("and", 1)),
+    ("identity-gap", "another worker's block that may be one of the same identity", drop()),
 )

@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, keep, never, replace, take
 
 VERDICT = guards(
-    "tests/attribution/test_guards_rows.py tests/attribution/test_table.py tests/attribution",
+    "tests/attribution/test_rows.py tests/attribution/test_table.py tests/attribution",
     ("decide-order", "the nearest fix that would have sufficed is the cause", replace("Name", "TABLE[::-1]", 1)),
     ("decide-owner", "a cause has its own owner", replace("Attribute", "Owner.PLATFORM", 3)),
     ("decide-gap", "rows from 9 on need the first missed block", never()),

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.cases.scene import Prompt, Scene, prompt, text
 from tests.timeline import span_of
 from whymiss.dialects.vllm import read_probe
-from whymiss.evidence.apart import said_apart
+from whymiss.evidence.sections.isolation import told_isolation
 from whymiss.measures import OTHER
 from whymiss.model import Cause, Lookup, Owner, Request, ResourceIdentity, Role, Verdict
 from whymiss.pipeline.classes import dimensions_of
@@ -99,8 +99,8 @@ def test_kinds_of_one_block_are_not_taken_for_those_of_the_prompt() -> None:
     probed = read_probe(read_span(span.SerializeToString()))
     assert isinstance(probed, Lookup)
     assert probed.extra_key_kinds == ("lora",)
-    assert said_apart(probed) is None
-    assert said_apart(msgspec.structs.replace(probed, kinds_of_block=False)) == ("lora",)
+    assert told_isolation(probed).kept_apart_by is None
+    assert told_isolation(msgspec.structs.replace(probed, kinds_of_block=False)).kept_apart_by == ("lora",)
 
 
 TEXTS = st.text("abcdef-", min_size=4, max_size=10)

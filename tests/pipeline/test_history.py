@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 
 from whymiss.config import parse
-from whymiss.evidence.reading import Reading
-from whymiss.evidence.record import OwnRecord
+from whymiss.evidence.hypotheses import Reading
 from whymiss.model import SECOND, Reason, StreamId
 from whymiss.pipeline import KvSource, Pipeline
 
@@ -49,7 +48,9 @@ def gauges(pipeline: Pipeline) -> dict[tuple[str, ...], float]:
 def gap(pipeline: Pipeline, at: int) -> Reason:
     """Why nothing negative can be said of a lookup with a window of ten seconds behind it."""
     reading = Reading(stream=STREAM, cached_tokens=0, block_size=16, first=0, earliest=at * SECOND, latest=at * SECOND)
-    return OwnRecord(pipeline.ledger, 10 * SECOND).history_gap(STREAM, reading)
+    record = pipeline.ledger.stream(STREAM)
+    since = reading.latest - 10 * SECOND
+    return record.coverage(since, reading.latest).gap_since(since)
 
 
 def test_what_goes_for_want_of_memory_is_history_that_expired() -> None:
@@ -58,7 +59,7 @@ def test_what_goes_for_want_of_memory_is_history_that_expired() -> None:
     for now in range(60, 90):
         pipeline.advance(float(now))
     assert pipeline.ledger.retained_bytes <= LIMIT
-    assert pipeline.ledger.coverage(STREAM, 0, 61 * SECOND).expired
+    assert pipeline.ledger.stream(STREAM).coverage(0, 61 * SECOND).expired
     assert gap(pipeline, 12) is Reason.HISTORY_EXPIRED
 
 

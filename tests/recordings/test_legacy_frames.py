@@ -73,17 +73,17 @@ def test_array_frames_decode_to_the_ledger_of_the_maps(release: str) -> None:
     mask = (1 << 63) - 1 if release == "0.9.2" else (1 << 64) - 1
     assert old_keys == [key & mask for key in keys]
     one, other = ledger_of(modern), ledger_of(legacy)
-    last = one.position_at(STREAM, modern[-1].unix_nanos)
-    assert other.position_at(STREAM, modern[-1].unix_nanos) == last > len(modern)
+    last = one.stream(STREAM).position_at(modern[-1].unix_nanos)
+    assert other.stream(STREAM).position_at(modern[-1].unix_nanos) == last > len(modern)
     for position in range(last + 1):
-        assert one.as_of(STREAM, keys, position) == other.as_of(STREAM, old_keys, position)
+        assert one.stream(STREAM).as_of(keys, position) == other.stream(STREAM).as_of(old_keys, position)
     for key, old_key in zip(keys, old_keys, strict=True):
-        mine, theirs = one.block(STREAM, key), other.block(STREAM, old_key)
+        mine, theirs = one.stream(STREAM).block(key), other.stream(STREAM).block(old_key)
         assert mine is not None
         assert theirs is not None
         assert (mine.depth, mine.tokens, mine.prefix) == (theirs.depth, theirs.tokens, theirs.prefix)
         assert (mine.parent is None) == (theirs.parent is None)
         # What an old release did not publish is not known to be absent.
         assert theirs.extras in (mine.extras, None)
-    assert other.block_size(STREAM) == one.block_size(STREAM) == 32
-    assert len(other.stores_between(STREAM, 0, 2**63)) == len(one.stores_between(STREAM, 0, 2**63))
+    assert other.stream(STREAM).block_size() == one.stream(STREAM).block_size() == 32
+    assert len(other.stream(STREAM).stores_between(0, 2**63)) == len(one.stream(STREAM).stores_between(0, 2**63))

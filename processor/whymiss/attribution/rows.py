@@ -1,13 +1,14 @@
 """The predicates of the table, one a row, in the order of the table.
 
-A row answers ``None`` (not this), ``Yes`` or ``Unsure``. It decides from the facts alone.
+A row answers ``None`` (not this), ``Yes`` or ``Unsure``. It decides from the evidence alone, and asks
+for no more of it than it needs: each section is established when the first row asks for it.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from ..model import SECOND, Facts, Likeness, Reason, Removal, Residency
+from ..model import SECOND, Evidence, Likeness, Reason, Removal, Residency
 
 
 class Yes(msgspec.Struct, frozen=True):
@@ -31,85 +32,99 @@ class Policy(msgspec.Struct, frozen=True):
     index_lag_nanos: int = SECOND
 
 
-def blocks(facts: Facts) -> int | None:
+def blocks(evidence: Evidence) -> int | None:
     """Matchable blocks: every engine recomputes at least the last token."""
-    if facts.prompt_tokens is None or not facts.block_size:
+    lookup = evidence.lookup
+    if lookup.prompt_tokens is None or not lookup.block_size:
         return None
-    unit = facts.match_unit or facts.block_size
-    return (facts.prompt_tokens - 1) // unit * unit // facts.block_size  # guard: matchable-last-token, matchable-unit
+    unit = lookup.match_unit or lookup.block_size
+    # guard: matchable-last-token, matchable-unit
+    return (lookup.prompt_tokens - 1) // unit * unit // lookup.block_size
 
 
-def none(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 1: ``k >= M``. A prompt too short for one unit is row 3."""
+def none(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """``k >= M``. A prompt too short for one unit is `below_match_unit`."""
     del policy
-    matchable = blocks(facts)
-    if matchable is None or facts.block_size is None or facts.prompt_tokens is None or facts.first is None:
+    lookup = evidence.lookup
+    matchable = blocks(evidence)
+    if matchable is None or lookup.block_size is None or lookup.prompt_tokens is None or lookup.first is None:
         return None
     # guard: none-short-prompt, none-partial
-    if facts.prompt_tokens < (facts.match_unit or facts.block_size) or facts.first < matchable:
+    if lookup.prompt_tokens < (lookup.match_unit or lookup.block_size) or lookup.first < matchable:
         return None
     # What a tier promised counts as cached from the first scheduling on, whether or not it arrives.
-    if (facts.local_hit_tokens or 0) >= matchable * facts.block_size:  # guard: none-local-first
+    if (lookup.local_hit_tokens or 0) >= matchable * lookup.block_size:  # guard: none-local-first
         return Yes(lost_tokens=0)
-    if facts.offload is None and facts.offload_gap:  # guard: none-tier-unheard
-        return Unsure(facts.offload_gap)
-    return None if tier_failed(facts) else Yes(lost_tokens=0)  # guard: none-tier-failed
+    promises = evidence.promises
+    if promises.offload is None and promises.offload_gap:  # guard: none-tier-unheard
+        return Unsure(promises.offload_gap)
+    return None if tier_failed(evidence) else Yes(lost_tokens=0)  # guard: none-tier-failed
 
 
-def cache_disabled(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 2: the engine says that the request did not read the cache."""
+def cache_disabled(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """The engine says that the request did not read the cache."""
     del policy
-    if facts.disabled:  # guard: disabled-said
-        certain = facts.here is not None and not facts.ahead_gap  # guard: disabled-cost
-        return Yes(lost_blocks=facts.dense_ahead if certain else None)
+    lookup = evidence.lookup
+    if lookup.disabled:  # guard: disabled-said
+        local = evidence.local
+        certain = local.here is not None and not local.ahead_gap  # guard: disabled-cost
+        return Yes(lost_blocks=local.dense_ahead if certain else None)
     # A request that opted out has no tier asked for it.
     # guard: disabled-lookup-lost, disabled-tier-asked
-    return Unsure(facts.lookup_gap) if facts.lookup_gap and not tier_failed(facts) else None
+    return Unsure(lookup.lookup_gap) if lookup.lookup_gap and not tier_failed(evidence) else None
 
 
-def below_match_unit(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 3: less than one match unit to gain."""
+def below_match_unit(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Less than one match unit to gain."""
     del policy
-    unit = facts.match_unit or facts.block_size
-    if unit is None or facts.prompt_tokens is None or facts.block_size is None:
+    lookup = evidence.lookup
+    local = evidence.local
+    unit = lookup.match_unit or lookup.block_size
+    if unit is None or lookup.prompt_tokens is None or lookup.block_size is None:
         return None
-    if facts.prompt_tokens < unit:  # guard: unit-short-prompt
+    if lookup.prompt_tokens < unit:  # guard: unit-short-prompt
         return Yes(lost_tokens=0)
     # An engine that reports sparse loss had a legal boundary to lose.
     # guard: unit-resident, unit-sparse-said, unit-less-than-one
-    if resident(facts) and not facts.sparse_lost_tokens and 0 < facts.dense_ahead * facts.block_size < unit:
-        return Unsure(facts.ahead_gap) if facts.ahead_gap else Yes(lost_tokens=0)  # guard: unit-ahead-gap
+    if resident(evidence) and not lookup.sparse_lost_tokens and 0 < local.dense_ahead * lookup.block_size < unit:
+        return Unsure(local.ahead_gap) if local.ahead_gap else Yes(lost_tokens=0)  # guard: unit-ahead-gap
     return None
 
 
-def sparse_retention(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 4: reported, or the dense group alone held more (``Facts.sparse_boundary``)."""
+def sparse_retention(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Reported, or the dense group alone held more (``LocalEvidence.sparse_boundary``)."""
     del policy
-    if facts.sparse_lost_tokens:  # guard: sparse-said
-        return Yes(lost_tokens=facts.sparse_lost_tokens)
-    if facts.sparse_boundary is not None and facts.first is not None:  # guard: sparse-derived
-        if facts.sparse_lost_tokens == 0:  # guard: sparse-contradicted
+    lookup = evidence.lookup
+    if lookup.sparse_lost_tokens:  # guard: sparse-said
+        return Yes(lost_tokens=lookup.sparse_lost_tokens)
+    local = evidence.local
+    if local.sparse_boundary is not None and lookup.first is not None:  # guard: sparse-derived
+        if lookup.sparse_lost_tokens == 0:  # guard: sparse-contradicted
             # The engine and its own events contradict each other.
             return Unsure(Reason.AMBIGUOUS_COPIES)
-        return Yes(lost_blocks=facts.sparse_boundary - facts.first)
+        return Yes(lost_blocks=local.sparse_boundary - lookup.first)
     # guard: sparse-gap, sparse-gap-resident
-    return Unsure(facts.sparse_gap) if facts.sparse_gap and resident(facts) else None
+    return Unsure(local.sparse_gap) if local.sparse_gap and resident(evidence) else None
 
 
-def speculative_replay(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 5: the draft model costs the last matched unit, so that is there and what follows is not."""
+def speculative_replay(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """The draft model costs the last matched unit, so that is there and what follows is not."""
     del policy
-    if not (facts.speculative and resident(facts) and facts.block_size):  # guard: replay-speculative, replay-resident
+    lookup = evidence.lookup
+    # guard: replay-speculative, replay-resident
+    if not (lookup.speculative and resident(evidence) and lookup.block_size):
         return None
-    unit = max(1, (facts.match_unit or facts.block_size) // facts.block_size)
-    if facts.dense_ahead > unit:  # guard: replay-one-unit
+    local = evidence.local
+    unit = max(1, (lookup.match_unit or lookup.block_size) // lookup.block_size)
+    if local.dense_ahead > unit:  # guard: replay-one-unit
         return None
-    return Unsure(facts.ahead_gap) if facts.ahead_gap else Yes(lost_blocks=facts.dense_ahead)  # guard: replay-ahead-gap
+    # guard: replay-ahead-gap
+    return Unsure(local.ahead_gap) if local.ahead_gap else Yes(lost_blocks=local.dense_ahead)
 
 
-def tier_failed(facts: Facts) -> bool:
+def tier_failed(evidence: Evidence) -> bool:
     """Whether a tier says that it did not deliver what it had promised."""
-    offload = facts.offload
+    offload = evidence.promises.offload
     if offload is None or offload.found_blocks == 0:  # guard: tier-nothing-found
         return False
     found, loaded = offload.found_blocks, offload.loaded_blocks
@@ -117,144 +132,161 @@ def tier_failed(facts: Facts) -> bool:
     return offload.status in {"timeout", "failed", "stale"} or short  # guard: tier-short, tier-status
 
 
-def undelivered(facts: Facts) -> int | None:
+def undelivered(evidence: Evidence) -> int | None:
     """Blocks that a tier had found and not loaded."""
-    offload = facts.offload
+    offload = evidence.promises.offload
     if offload is None or offload.found_blocks is None:
         return None
     return offload.found_blocks - (offload.loaded_blocks or 0)
 
 
-def transfer_timeout(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 6: a tier said so."""
+def transfer_timeout(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """A tier said so."""
     del policy
-    if facts.offload is None:
-        return Unsure(facts.offload_gap) if facts.offload_gap else None  # guard: timeout-tier-unheard
-    # guard: timeout-failed, timeout-said
-    return Yes(lost_blocks=undelivered(facts)) if tier_failed(facts) and facts.offload.status == "timeout" else None
+    promises = evidence.promises
+    if promises.offload is None:
+        return Unsure(promises.offload_gap) if promises.offload_gap else None  # guard: timeout-tier-unheard
+    return (  # guard: timeout-failed, timeout-said
+        Yes(lost_blocks=undelivered(evidence))
+        if tier_failed(evidence) and promises.offload.status == "timeout"
+        else None
+    )
 
 
-def transfer_failed(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 7: a tier said so, or loaded less than it had found."""
+def transfer_failed(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """A tier said so, or loaded less than it had found."""
     del policy
-    offload = facts.offload
-    if offload is None or not tier_failed(facts) or offload.status == "stale":  # guard: failed-stale, failed-at-all
+    offload = evidence.promises.offload
+    # guard: failed-stale, failed-at-all
+    if offload is None or not tier_failed(evidence) or offload.status == "stale":
         return None
-    # Nothing of what was found, and no word of a failure, is row 8.
+    # Nothing of what was found, and no word of a failure, is a stale index.
     # guard: failed-nothing-loaded
-    return Yes(lost_blocks=undelivered(facts)) if offload.status == "failed" or offload.loaded_blocks else None
+    return Yes(lost_blocks=undelivered(evidence)) if offload.status == "failed" or offload.loaded_blocks else None
 
 
-def stale_index(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 8: a promise that was not true when it was made."""
-    if tier_failed(facts):  # guard: stale-tier
-        return Yes(lost_blocks=undelivered(facts))
-    if facts.gap or facts.first is None or facts.here is None:
+def stale_index(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """A promise that was not true when it was made."""
+    if tier_failed(evidence):  # guard: stale-tier
+        return Yes(lost_blocks=undelivered(evidence))
+    lookup, local = evidence.lookup, evidence.local
+    if lookup.gap or lookup.first is None or local.here is None:
         return None
-    if facts.here.state not in {Residency.EVICTED, Residency.NEVER_SEEN}:  # guard: stale-here
+    if local.here.state not in {Residency.EVICTED, Residency.NEVER_SEEN}:  # guard: stale-here
         return None
-    return router_was_stale(facts, policy)
+    return router_was_stale(evidence, policy)
 
 
-def router_was_stale(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 8 for routers: the block was lost, and known to be lost, before the decision."""
-    promised = facts.route.predicted_blocks if facts.route is not None else None
+def router_was_stale(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Routers: the block was lost, and known to be lost, before the decision."""
+    promises, lookup = evidence.promises, evidence.lookup
+    promised = promises.route.predicted_blocks if promises.route is not None else None
     # guard: stale-promised, stale-promised-enough
-    if not facts.route_gap and (promised is None or promised <= (facts.first or 0)):
+    if not promises.route_gap and (promised is None or promised <= (lookup.first or 0)):
         return None
-    assert facts.here is not None, "checked by the caller"
-    if facts.here.state is Residency.NEVER_SEEN:
-        gap = facts.route_gap or facts.record_gap  # guard: stale-record, stale-promise-lost
+    local = evidence.local
+    assert local.here is not None, "checked by the caller"
+    if local.here.state is Residency.NEVER_SEEN:
+        gap = promises.route_gap or local.record_gap  # guard: stale-record, stale-promise-lost
     else:
-        if facts.promised_at is None or facts.lost_at is None:
-            return Unsure(facts.route_gap or Reason.PARTIAL_TRACE)  # guard: stale-times
+        if promises.promised_at is None or local.lost_at is None:
+            return Unsure(promises.route_gap or Reason.PARTIAL_TRACE)  # guard: stale-times
         # guard: stale-order, stale-lag
-        if facts.lost_at.earliest_unix_nanos + policy.index_lag_nanos > facts.promised_at.latest_unix_nanos:
+        if local.lost_at.earliest_unix_nanos + policy.index_lag_nanos > promises.promised_at.latest_unix_nanos:
             return None
         # guard: stale-overlap-lag
-        late = facts.lost_at.latest_unix_nanos + policy.index_lag_nanos >= facts.promised_at.earliest_unix_nanos
-        gap = facts.route_gap or (_order_gap(facts) if late else Reason.NONE)  # guard: stale-overlap
+        late = local.lost_at.latest_unix_nanos + policy.index_lag_nanos >= promises.promised_at.earliest_unix_nanos
+        gap = promises.route_gap or (_order_gap(evidence) if late else Reason.NONE)  # guard: stale-overlap
     if gap or promised is None:
         return Unsure(gap)
-    return Yes(lost_blocks=promised - (facts.first or 0))
+    return Yes(lost_blocks=promised - (lookup.first or 0))
 
 
-def _order_gap(facts: Facts) -> Reason:
+def _order_gap(evidence: Evidence) -> Reason:
     """Why a loss and a promise have no order: copies, clocks, or a reset that is published with the next step."""
-    if facts.here is not None and facts.here.state is Residency.EVICTED and facts.here.removal is None:
+    local = evidence.local
+    if local.here is not None and local.here.state is Residency.EVICTED and local.here.removal is None:
         return Reason.AMBIGUOUS_COPIES  # guard: stale-copies
-    delayed = facts.here is not None and facts.here.removal in {Removal.CLEARED, Removal.RESTARTED}
+    delayed = local.here is not None and local.here.removal in {Removal.CLEARED, Removal.RESTARTED}
     return Reason.EVIDENCE_LATE if delayed else Reason.CLOCK_SKEW  # guard: stale-reset-delayed
 
 
-def resident(facts: Facts) -> bool:
+def resident(evidence: Evidence) -> bool:
     """Whether the first missed block was on the device here."""
-    return facts.here is not None and facts.here.state is Residency.RESIDENT
+    local = evidence.local
+    return local.here is not None and local.here.state is Residency.RESIDENT
 
 
-def lookup_failure(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 9; and where the record does not say whether the block was here, nothing farther is named."""
+def lookup_failure(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """The block was here; and where the record does not say whether the block was here, nothing farther is named."""
     del policy
-    if facts.here is None:
-        return Unsure(facts.record_gap or Reason.NO_FIRST_MISS_KEY)  # guard: lookup-no-record
+    local = evidence.local
+    if local.here is None:
+        return Unsure(local.record_gap or Reason.NO_FIRST_MISS_KEY)  # guard: lookup-no-record
     # guard: lookup-unclear, lookup-ambiguous, lookup-unknown
-    if facts.here.state in {Residency.AMBIGUOUS, Residency.UNKNOWN}:
-        return Unsure(facts.record_gap or Reason.EVENTS_DROPPED)
-    if not resident(facts):  # guard: lookup-resident
+    if local.here.state in {Residency.AMBIGUOUS, Residency.UNKNOWN}:
+        return Unsure(local.record_gap or Reason.EVENTS_DROPPED)
+    if not resident(evidence):  # guard: lookup-resident
         return None
     # From events alone a skipped lookup and a full re-announcement look the same.
-    if not facts.lookup_seen:  # guard: lookup-seen
+    if not evidence.lookup.lookup_seen:  # guard: lookup-seen
         return Unsure(Reason.LOOKUP_UNSEEN)
-    return Yes(lost_blocks=None if facts.ahead_gap else facts.dense_ahead)  # guard: lookup-cost
+    return Yes(lost_blocks=None if local.ahead_gap else local.dense_ahead)  # guard: lookup-cost
 
 
-def tier_unreachable(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 10: held in a tier below, and the tier itself says that nobody asked or that it did not answer."""
-    if not facts.tiers_holding:  # guard: below-holds
+def tier_unreachable(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Held in a tier below, and the tier itself says that nobody asked or that it did not answer."""
+    tiers = evidence.tiers
+    if not tiers.tiers_holding:  # guard: below-holds
         # guard: below-tier-declared, below-tier-late
-        idle = facts.tier_gap is Reason.EVIDENCE_LATE and policy.fleet_view_declared
-        return Unsure(facts.tier_gap) if facts.tier_gap and not idle else None  # guard: below-tier-gap, below-tier-idle
-    if facts.offload is None or facts.offload.status is None:
+        idle = tiers.tier_gap is Reason.EVIDENCE_LATE and policy.fleet_view_declared
+        # guard: below-tier-gap, below-tier-idle
+        return Unsure(tiers.tier_gap) if tiers.tier_gap and not idle else None
+    offload = evidence.promises.offload
+    if offload is None or offload.status is None:
         # A lookup there leaves no trace of its own on most engines.
         return Unsure(Reason.LOOKUP_UNSEEN)  # guard: below-asked
-    if facts.offload.status in {"none", "timeout"}:  # guard: below-status
-        return Yes(lost_blocks=facts.tier_blocks)
+    if offload.status in {"none", "timeout"}:  # guard: below-status
+        return Yes(lost_blocks=tiers.tier_blocks)
     return Unsure(Reason.AMBIGUOUS_COPIES)  # guard: below-contradicted
 
 
-def routing_miss(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 11: another worker held it; one that only looks like a holder stops the search."""
-    if facts.holders:  # guard: route-holders
-        leading = [holder.leading_blocks for holder in facts.holders]
+def routing_miss(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Another worker held it; one that only looks like a holder stops the search."""
+    fleet = evidence.fleet
+    if fleet.holders:  # guard: route-holders
+        leading = [holder.leading_blocks for holder in fleet.holders]
         known = [count for count in leading if count is not None]
         # guard: route-cost
-        return Yes(routing_reason(facts), lost_blocks=max(known) if len(known) == len(leading) else None)
-    if facts.holder_gap:
-        late = facts.holder_gap is Reason.EVIDENCE_LATE
+        return Yes(routing_reason(evidence), lost_blocks=max(known) if len(known) == len(leading) else None)
+    if fleet.holder_gap:
+        late = fleet.holder_gap is Reason.EVIDENCE_LATE
         if policy.fleet_view_declared and late:  # guard: route-declared, route-declared-late
-            return Yes(routing_reason(facts))
-        return Unsure(facts.holder_gap)  # guard: route-holder-gap
+            return Yes(routing_reason(evidence))
+        return Unsure(fleet.holder_gap)  # guard: route-holder-gap
     return None
 
 
-def routing_reason(facts: Facts) -> Reason:
+def routing_reason(evidence: Evidence) -> Reason:
     """Whether the router knew of a better worker, was blind, or was told which to take; if it says so."""
-    route = facts.route
+    promises = evidence.promises
+    route = promises.route
     if route is None:
         return Reason.NONE
     if route.pinned:  # guard: route-pinned
         return Reason.PINNED
     if route.best_blocks is not None:
         # guard: route-best-elsewhere, route-best-more
-        known = facts.best_is_elsewhere and route.best_blocks > (facts.first or 0)
+        known = promises.best_is_elsewhere and route.best_blocks > (evidence.lookup.first or 0)
         return Reason.HOLDER_KNOWN if known else Reason.HOLDER_UNKNOWN
     return Reason.HOLDER_UNKNOWN if route.prefix_aware is False else Reason.NONE  # guard: route-blind
 
 
-def view_gap(facts: Facts, policy: Policy) -> Unsure | None:
-    """Rows 12 to 18 say that no other worker could have served the block."""
-    if facts.view_gap and not policy.fleet_view_declared:  # guard: view-declared
-        return Unsure(facts.view_gap)  # guard: view-gap
+def view_gap(evidence: Evidence, policy: Policy) -> Unsure | None:
+    """This row and what follows it say that no other worker could have served the block."""
+    fleet = evidence.fleet
+    if fleet.view_gap and not policy.fleet_view_declared:  # guard: view-declared
+        return Unsure(fleet.view_gap)  # guard: view-gap
     return None
 
 
@@ -265,80 +297,91 @@ _REASONS = {
 }
 
 
-def evicted(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 12: held here and lost before the lookup."""
-    here = facts.here
+def evicted(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Held here and lost before the lookup."""
+    local = evidence.local
+    here = local.here
     # guard: evicted-here
-    if (gap := view_gap(facts, policy)) is not None or here is None or here.state is not Residency.EVICTED:
+    if (gap := view_gap(evidence, policy)) is not None or here is None or here.state is not Residency.EVICTED:
         return gap
     # guard: evicted-reason, evicted-reason-unknown
     reason = Reason.NONE if here.removal is None else _REASONS[here.removal]
-    promised = facts.route is not None and (facts.route.predicted_blocks or 0) > (facts.first or 0)
+    promises = evidence.promises
+    promised = promises.route is not None and (promises.route.predicted_blocks or 0) > (evidence.lookup.first or 0)
     # guard: evicted-promised, evicted-promise-known
-    if promised and not facts.route_gap and facts.promised_at is not None and facts.lost_at is not None:
-        after = facts.lost_at.earliest_unix_nanos > facts.promised_at.latest_unix_nanos
+    if promised and not promises.route_gap and promises.promised_at is not None and local.lost_at is not None:
+        after = local.lost_at.earliest_unix_nanos > promises.promised_at.latest_unix_nanos
         reason = Reason.AFTER_ROUTE if after else reason  # guard: evicted-after
-    return Yes(reason, lost_blocks=facts.recoverable)
+    return Yes(reason, lost_blocks=local.recoverable)
 
 
-def never_here(facts: Facts) -> Unsure | None:
+def never_here(evidence: Evidence) -> Unsure | None:
     """What follows rests on the serving worker never having held the block."""
-    return Unsure(facts.record_gap) if facts.record_gap else None  # guard: never-here
+    local = evidence.local
+    return Unsure(local.record_gap) if local.record_gap else None  # guard: never-here
 
 
-def evicted_elsewhere(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 13: others held it and lost it."""
+def evicted_elsewhere(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Others held it and lost it."""
     del policy
+    fleet = evidence.fleet
     # guard: elsewhere-lost
-    return never_here(facts) or (Yes(lost_blocks=facts.lost_elsewhere_blocks) if facts.lost_elsewhere else None)
+    return never_here(evidence) or (Yes(lost_blocks=fleet.lost_elsewhere_blocks) if fleet.lost_elsewhere else None)
 
 
-def extra_key_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 14: the same tokens are here under other extra keys; and where nothing can be compared, no more is said."""
+def extra_key_mismatch(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """The same tokens are here under other extra keys; and where nothing can be compared, no more is said."""
     del policy
-    if facts.differing_kinds is not None:  # guard: extra-kinds
-        return Yes(lost_blocks=facts.same_tokens_leading)
-    return Unsure(facts.relatives_gap) if facts.relatives_gap else None  # guard: extra-relatives-gap
+    equal = evidence.relations.equal_tokens
+    if equal.differing_kinds is not None:  # guard: extra-kinds
+        return Yes(lost_blocks=equal.equal_leading)
+    return Unsure(equal.equal_gap) if equal.equal_gap else None  # guard: extra-relatives-gap
 
 
-def identity_mismatch(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 15: the same tokens and extra keys are elsewhere under another key."""
+def identity_mismatch(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """The same tokens and extra keys are elsewhere under another key; and where that is not clear, no more is said."""
     del policy
-    return Yes(lost_blocks=facts.same_tokens_leading) if facts.same_identity else None  # guard: identity-same
+    found = evidence.relations.identities
+    if found.identity_gap:
+        return Unsure(found.identity_gap)  # guard: identity-gap
+    return Yes(lost_blocks=found.identity_leading) if found.same_identity else None  # guard: identity-same
 
 
-def token_divergence(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 16: other tokens than a known-good template's; or other ones now, and the same again later."""
-    if facts.likeness is not None:
+def token_divergence(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """Other tokens than a known-good template's; or other ones now, and the same again later."""
+    likeness = evidence.template
+    if likeness is not None:
         # Where its tokens are the good ones, it was another prompt that changed them.
-        # guard: divergence-template-good
-        return _off_template(facts, facts.likeness) if facts.likeness.differs else None
-    if facts.reconverging:  # guard: divergence-same-later
+        return _off_template(evidence, likeness) if likeness.differs else None  # guard: divergence-template-good
+    found = evidence.relations.siblings
+    if found.reconverging:  # guard: divergence-same-later
         # guard: divergence-cost-tail, divergence-cost-siblings
-        return Yes(lost_blocks=None if facts.tail_gap or facts.siblings_gap else 1 + facts.reconverging)
+        return Yes(lost_blocks=None if found.tail_gap or found.siblings_gap else 1 + found.reconverging)
     # guard: divergence-tail-gap, divergence-siblings-gap
-    gap = facts.tail_gap or (Reason.NONE if policy.fleet_view_declared else facts.siblings_gap)
+    gap = found.tail_gap or (Reason.NONE if policy.fleet_view_declared else found.siblings_gap)
     return Unsure(gap) if gap else None
 
 
-def _off_template(facts: Facts, likeness: Likeness) -> Yes:
+def _off_template(evidence: Evidence, likeness: Likeness) -> Yes:
+    again = likeness.again
     # guard: divergence-template-cost
-    return Yes(lost_blocks=None if likeness.again is None else 1 + max(likeness.again, facts.reconverging))
+    return Yes(lost_blocks=None if again is None else 1 + max(again, evidence.relations.siblings.reconverging))
 
 
-def new_content(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 17: the parent had no child before."""
+def new_content(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """The parent had no child before."""
     del policy
-    return Yes(lost_tokens=0) if facts.extends else None  # guard: new-extends
+    return Yes(lost_tokens=0) if evidence.relations.siblings.extends else None  # guard: new-extends
 
 
-def no_recent_match(facts: Facts, policy: Policy) -> Yes | Unsure | None:
-    """Row 18: what is left when the record is unbroken.
+def no_recent_match(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
+    """What is left when the record is unbroken.
 
     At block 0 every other prompt is a sibling, so only a later block can be a branch.
     """
     del policy
-    if facts.concurrent:  # guard: match-concurrent
+    if evidence.relations.concurrent:  # guard: match-concurrent
         return Yes(Reason.CONCURRENT_PREFILL, lost_tokens=0)
     # guard: match-branch-later, match-branch
-    return Yes(Reason.BRANCH if facts.first and facts.siblings else Reason.FIRST_SEEN, lost_tokens=0)
+    branch = evidence.lookup.first and evidence.relations.siblings.has_siblings
+    return Yes(Reason.BRANCH if branch else Reason.FIRST_SEEN, lost_tokens=0)

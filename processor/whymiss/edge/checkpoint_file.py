@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import BadInput
-from ..ledger.checkpoint import dump, load
-from ..ledger.ledger import Ledger
+from ..ledger.ports import HistorySnapshots
 from .telemetry.logs import Log
 
 KEY_BYTES: Final = 32
@@ -78,8 +77,8 @@ class CheckpointFile:
             os.close(self._lock)
             self._lock = None
 
-    def resume(self, ledger: Ledger, now: float) -> int:
-        """Read the checkpoint into an empty ledger; returns how many streams it follows again.
+    def resume(self, history: HistorySnapshots, now: float) -> int:
+        """Read the checkpoint into an empty history; returns how many streams it follows again.
 
         One that is damaged is one line in the log and a record that begins now.
         """
@@ -87,7 +86,7 @@ class CheckpointFile:
             with self._path.open("rb") as file:
                 # Unmapped with the last view of it, and an error that is caught still holds some.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            count = load(memoryview(content), ledger, now=now, unix_nanos=time.time_ns())
+            count = history.load(memoryview(content), now=now, unix_nanos=time.time_ns())
         except FileNotFoundError:
             return 0
         except (BadInput, OSError, ValueError) as error:
@@ -96,16 +95,16 @@ class CheckpointFile:
         _log.info("the record goes on from its checkpoint", path=str(self._path), streams=count)
         return count
 
-    def write(self, ledger: Ledger, now: float) -> None:
+    def write(self, history: HistorySnapshots, now: float) -> None:
         """Write all of it at once. Raises ``OSError``."""
-        _replace(self._path, dump(ledger, now=now, unix_nanos=time.time_ns()))
+        _replace(self._path, history.dump(now=now, unix_nanos=time.time_ns()))
 
-    async def write_in_turns(self, ledger: Ledger, now: float) -> None:
-        """Write what the ledger is now, while it goes on. Raises ``OSError``."""
+    async def write_in_turns(self, history: HistorySnapshots, now: float) -> None:
+        """Write what the history is now, while it goes on. Raises ``OSError``."""
         temporary = _beside(self._path)
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE)
         try:
-            for chunk in dump(ledger, now=now, unix_nanos=time.time_ns()):
+            for chunk in history.dump(now=now, unix_nanos=time.time_ns()):
                 for begin in range(0, len(chunk), _SLICE):
                     _write(file, chunk[begin : begin + _SLICE])
                     await asyncio.sleep(0)
@@ -121,14 +120,14 @@ class Checkpoints:
     def __init__(
         self,
         file: CheckpointFile,
-        ledger: Ledger,
+        history: HistorySnapshots,
         seconds: float,
         *,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._file = file
-        self._ledger = ledger
+        self._history = history
         self._seconds = seconds
         self._now = now
         self._sleep = sleep
@@ -138,14 +137,14 @@ class Checkpoints:
         while True:
             await self._sleep(self._seconds)
             try:
-                await self._file.write_in_turns(self._ledger, self._now())
+                await self._file.write_in_turns(self._history, self._now())
             except OSError as error:
                 _log.error("the checkpoint cannot be written", error=error)
 
     def stop(self) -> None:
         """Write the last one."""
         try:
-            self._file.write(self._ledger, self._now())
+            self._file.write(self._history, self._now())
         except OSError as error:
             _log.error("the checkpoint cannot be written", error=error)
 

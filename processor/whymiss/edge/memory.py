@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..errors import Overloaded
-from ..evidence.recent import LIFE_BYTES, LIVES_MAX
+from ..evidence.requests.request_log import LIFE_BYTES, LIVES_MAX
 from ..join import NAME_BYTES, REMEMBERED_BYTES
 from ..pipeline.verdicts import VERDICT_BYTES
 from .telemetry.logs import Log

@@ -164,8 +164,8 @@ def _resume(stack: AsyncExitStack, chores: Chores, record: Checkpointed) -> None
     """Go on with the record of the former run, and keep this one's."""
     record.file.take()
     stack.callback(record.file.let_go)
-    record.file.resume(record.ledger, time.monotonic())
-    checkpoints = Checkpoints(record.file, record.ledger, record.seconds)
+    record.file.resume(record.history, time.monotonic())
+    checkpoints = Checkpoints(record.file, record.history, record.seconds)
     stack.callback(checkpoints.stop)
     chores.begin(stack, "checkpoints", checkpoints.run())
 

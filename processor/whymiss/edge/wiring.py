@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..config import Config, KvSourceConfig
-    from ..ledger.ledger import Ledger
+    from ..ledger.ports import HistorySnapshots
     from ..measures import Measures
     from .core import Core
     from .telemetry.metrics_push import Temporality
@@ -59,10 +59,10 @@ _log = Log("service")
 
 
 class Checkpointed(NamedTuple):
-    """The ledger, and the file that keeps it from one run to the next."""
+    """The history, and the file that keeps it from one run to the next."""
 
     file: CheckpointFile
-    ledger: Ledger
+    history: HistorySnapshots
     seconds: float
     """Time between two checkpoints."""
 
@@ -194,7 +194,7 @@ def _pipeline(config: Config, *, recorded: bool) -> tuple[Pipeline, Checkpointed
         record_key=None if file is None else file.key(),
     )
     pipeline.adopt(config.redaction, references.load(config), config.references.scope)
-    return pipeline, None if file is None else Checkpointed(file, pipeline.ledger, config.ledger.checkpoint_seconds)
+    return pipeline, None if file is None else Checkpointed(file, pipeline.snapshots, config.ledger.checkpoint_seconds)
 
 
 def _exporters(

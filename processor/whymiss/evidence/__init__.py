@@ -1,6 +1,7 @@
-"""From the spans of a request and the ledger's record to the facts that a verdict rests on.
+"""From the spans of a request and the record of the workers' caches to the evidence that a verdict rests on.
 
-``grouping`` says which spans belong to one lookup, ``workers`` which record is its own, ``reading``
-where reuse ended and which block was missed (there may be several readings), ``facts`` what the
-record says of that block at the moment of the lookup. Nothing here decides a cause.
+``requests/`` says which spans belong to one lookup, what they say and whose record it is about, ``hypotheses`` where
+reuse ended and which block was missed (there may be several readings), ``peers`` where a lookup falls in other workers'
+records, and ``sections/`` what there is to know of the missed block then, a section when it is first asked for
+(``established``). Nothing here decides a cause.
 """

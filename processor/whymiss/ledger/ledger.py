@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from math import lcm
 
 import msgspec
 
-from ..model import SECOND, Block, Coverage, GroupSpec, Lookback, Repeats, Residency, Store, StreamId, Tier
+from ..model import SECOND, Lookback, StreamId
 from .decode.message import owns_tier
 from .events import KvBatch
 from .hashing import Digester
-from .residency.facts import LazyChainFacts
+from .ports import EVER, Condition, StreamHealth
 from .retention import Retention
 from .sequencer import Arrival, Delivery, SequencedBatch, Sequencer
 from .stream import StreamRecord
@@ -25,21 +23,8 @@ LIVE = Delivery()
 _SPREADING = b"whymiss: prefix digests of a ledger without a digester"
 
 
-class StreamHealth(StrEnum):
-    """How far a stream can be relied on."""
-
-    WHOLE = "whole"
-    """Its record has no hole in the window."""
-    BROKEN = "broken"
-    """It has one, or begins inside the window."""
-    WAITING = "waiting"
-    """Batches wait behind a gap."""
-    SILENT = "silent"
-    """Nothing came for long."""
-
-
 class Ledger:
-    """The fleet's history. Implements ``model.LedgerView``.
+    """The fleet's history. Implements ``model.FleetView``, and ``ports.History`` for who writes it and looks after it.
 
     Args:
         window_seconds: how long history is kept, and the time for late spans beyond it.
@@ -63,6 +48,7 @@ class Ledger:
         self._streams: dict[StreamId, Sequencer] = {}
         self._records: list[StreamRecord] = []
         self._sorted: list[StreamId] = []
+        self._ordered: list[StreamRecord] = []
         self._owners: list[StreamId] = []
         self._retention = Retention(window_seconds, bytes_max)
         self._replay_wait_seconds = replay_wait_seconds
@@ -84,8 +70,9 @@ class Ledger:
         else:
             accepted = sequencer.take(seq, batch, delivery)
         if offset is not None:
+            record = sequencer.record
             # guard: fleet-offset-quickest
-            sequencer.offset = offset if sequencer.offset is None else min(sequencer.offset, offset)
+            record.clock_offset = offset if record.clock_offset is None else min(record.clock_offset, offset)
         if sequencer.record.history.fresh:
             self._retention.maintain(sequencer.record, self._records, delivery.now)
         else:
@@ -153,6 +140,22 @@ class Ledger:
         """How far each stream can be relied on at a time on the clock of ``accept``."""
         return {stream: self._health(known, now) for stream, known in self._streams.items()}
 
+    def conditions(self, now: float) -> Mapping[StreamId, Condition]:
+        """What there is to say of each record at a time on the clock of ``accept``."""
+        return {
+            stream: Condition(
+                health=self._health(known, now),
+                heard=known.heard,
+                model=known.record.model,
+                coverage=known.record.coverage(0, EVER),
+            )
+            for stream, known in self._streams.items()
+        }
+
+    def ends(self) -> Mapping[StreamId, int]:
+        """The position after everything that was taken, of each stream."""
+        return {stream: known.record.end for stream, known in self._streams.items()}
+
     def _health(self, sequencer: Sequencer, now: float) -> StreamHealth:
         if sequencer.waiting:
             return StreamHealth.WAITING
@@ -164,159 +167,53 @@ class Ledger:
         whole = not coverage.holes and (coverage.from_birth or coverage.begins_unix_nanos <= begin)
         return StreamHealth.WHOLE if whole else StreamHealth.BROKEN
 
-    # --- reading (model.LedgerView) --------------------------------------------------------------
+    # --- reading (model.FleetView) ----------------------------------------------------------------
 
     def streams(self) -> Sequence[StreamId]:
-        """All workers' streams with a record."""
+        """All workers' streams with a record; the same object until there is another one."""
         if len(self._sorted) + len(self._owners) != len(self._streams):
             self._owners = sorted(stream for stream in self._streams if owns_tier(stream.worker))
             self._sorted = sorted(self._streams.keys() - set(self._owners))
+            self._ordered = [self._streams[stream].record for stream in self._sorted]
         return self._sorted
 
-    def view_of(self, stream: StreamId) -> Sequence[StreamId]:
-        """The other streams of the same model whose blocks have the same size."""
-        # guard: fleet-view-self
-        return [other for other in self.streams() if other != stream and self._serve_alike(stream, other)]
+    def stream(self, stream: StreamId) -> StreamRecord:
+        """The record of one stream."""
+        return self._streams[stream].record
 
-    def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
-        """The other streams that cannot be left out when a verdict asks about a block."""
-        mine = self._streams[stream].offset
+    def peers(self, stream: StreamId, block_size: int) -> Sequence[StreamRecord]:
+        """The other workers' records of the same model, of blocks as large or of no known size."""
+        self.streams()
+        return self._alike(stream, block_size, self._ordered)
+
+    def peers_that_may_know(
+        self, stream: StreamId, block_size: int, key: int, around: Lookback, tolerance: int
+    ) -> Sequence[StreamRecord]:
+        """The peers that cannot be left out when a verdict asks about a block."""
+        mine = self._streams[stream].record.clock_offset
         found = []
-        for other in self.view_of(stream):
-            known = self._streams[other]
-            shown = 0 if mine is None or known.offset is None else abs(mine - known.offset)
-            apart = tolerance + shown  # guard: peer-clocks
+        for other in self.peers(stream, block_size):
+            theirs = other.clock_offset
+            apart = tolerance + (0 if mine is None or theirs is None else abs(mine - theirs))  # guard: peer-clocks
             # guard: peer-clock-before, peer-clock-after
-            theirs = Lookback(around.since, around.earliest - apart, around.latest + apart)
-            if not known.record.surely_never_named(key, theirs):
+            shifted = Lookback(around.since, around.earliest - apart, around.latest + apart)
+            if not other.surely_never_named(key, shifted):
                 found.append(other)
         return found
 
-    def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
-        """Storage that workers of the stream's model share."""
+    def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[StreamRecord]:
+        """Records of storage that workers of the stream's model share."""
         self.streams()
-        return [other for other in self._owners if self._serve_alike(stream, other)]
+        return self._alike(stream, block_size, [self._streams[owner].record for owner in self._owners])
 
-    def _serve_alike(self, stream: StreamId, other: StreamId) -> bool:
-        model = self._record(stream).model
-        # guard: fleet-view-model, fleet-view-unnamed
-        return model is None or self._record(other).model in {model, None}
-
-    def _record(self, stream: StreamId) -> StreamRecord:
-        return self._streams[stream].record
-
-    def block_size(self, stream: StreamId) -> int | None:
-        """Tokens a block of the dense group."""
-        return self._record(stream).block_size()
-
-    def match_unit(self, stream: StreamId) -> int | None:
-        """The least common multiple of the groups' block sizes."""
-        sizes = [spec.block_size for spec in self.groups(stream) if spec.block_size]
-        return lcm(*sizes) if sizes else None  # guard: fleet-unit
-
-    def groups(self, stream: StreamId) -> Sequence[GroupSpec]:
-        """The stream's groups, dense first."""
-        return self._record(stream).groups()
-
-    def tiers(self, stream: StreamId) -> Sequence[Tier]:
-        """Tiers below the device that the stream named."""
-        return self._record(stream).tiers()
-
-    def position_at(self, stream: StreamId, unix_nanos: int) -> int:
-        """Events published at or before a time."""
-        return self._record(stream).position_at(unix_nanos)
-
-    def confirmed_position(self, stream: StreamId, unix_nanos: int) -> int | None:
-        """The position after the first batch later than a time."""
-        return self._record(stream).confirmed_position(unix_nanos)
-
-    def published_before(self, stream: StreamId, unix_nanos: int) -> int | None:
-        """When the last batch before a time was published."""
-        return self._record(stream).published_before(unix_nanos)
-
-    def as_of(
-        self,
-        stream: StreamId,
-        keys: Sequence[int],
-        position: int,
-        *,
-        tier: Tier = Tier.DEVICE,
-        group: int | None = None,
-    ) -> LazyChainFacts:
-        """What the record says of each key at a position; facts are made when they are looked at."""
-        return self._record(stream).as_of(keys, position, tier, group)
-
-    def holders(self, stream: StreamId, keys: Sequence[int], unix_nanos: int) -> Mapping[StreamId, LazyChainFacts]:
-        """What the other streams of the view say of a chain whose first block they have named by a time."""
-        found = {}
-        for other in self.view_of(stream):
-            position = self.position_at(other, unix_nanos)
-            said = self.as_of(other, keys, position)
-            if said[0].state is not Residency.NEVER_SEEN:
-                found[other] = said
+    def _alike(self, stream: StreamId, block_size: int, records: Sequence[StreamRecord]) -> Sequence[StreamRecord]:
+        mine, found = self._streams[stream].record, []
+        for other in records:
+            # guard: fleet-view-self, fleet-view-model, fleet-view-unnamed
+            if other is mine or (mine.model is not None and other.model not in {mine.model, None}):
+                continue
+            if other.news:  # guard: fleet-view-news
+                other.settle()
+            if other.cache_groups.block_size in {None, block_size}:  # guard: view-block-size
+                found.append(other)
         return found
-
-    def lost_elsewhere(self, stream: StreamId, key: int, unix_nanos: int) -> bool:
-        """Whether another stream of the view stored a block and evicted it before a time."""
-        held = self.holders(stream, [key], unix_nanos)
-        return any(one[0].state is Residency.EVICTED for one in held.values())
-
-    def touched(self, stream: StreamId, key: int, first: int, last: int) -> bool:
-        """Whether an event in ``[first, last)`` concerned the key."""
-        return self._record(stream).touched(key, first, last)
-
-    def stores_between(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
-        """Dense device stores published in ``(after, until]``."""
-        return self._record(stream).stores_between(after_unix_nanos, until_unix_nanos)
-
-    def block(self, stream: StreamId, key: int) -> Block | None:
-        """The identity of a block."""
-        return self._record(stream).block(key)
-
-    def children(
-        self, stream: StreamId, parent: int | None, position: int, *, limit: int | None = None
-    ) -> Sequence[int]:
-        """Blocks stored under a parent before a position; no more than ``limit``."""
-        return self._record(stream).children(parent, position, limit)
-
-    def siblings(self, stream: StreamId, key: int, parent: int | None, position: int) -> bool:
-        """Whether another block than this one was stored under its parent before a position."""
-        return any(other != key for other in self.children(stream, parent, position, limit=2))
-
-    def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
-        """Resident blocks with the same tokens under other keys."""
-        return self._record(stream).same_tokens(key, position)
-
-    def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
-        """Resident blocks with the tokens of another stream's block under other keys."""
-        return self._record(stream).like(block, position)
-
-    def leading_like(self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
-        """How many of the first blocks of a chain another stream held under other keys."""
-        content = self._record(stream).content(keys)
-        return 0 if content is None else self._record(among).leading_like(content, position)
-
-    def same_tokens_leading(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
-        """How many of the first blocks of a chain have a resident other with the same tokens."""
-        return self._record(stream).same_tokens_leading(keys, position)
-
-    def tokens_known(self, stream: StreamId, keys: Sequence[int]) -> int:
-        """How many of the first blocks have a known digest of their own tokens."""
-        return self._record(stream).tokens_known(keys)
-
-    def reconverges(
-        self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
-    ) -> Repeats:
-        """Blocks after the first that a sibling chain of a stream repeats."""
-        missed_chain = self._record(stream).missed_chain(keys)
-        return (
-            Repeats(blocks=0) if missed_chain is None else self._record(among or stream).repeats(missed_chain, position)
-        )
-
-    def clock_offset(self, stream: StreamId) -> int | None:
-        """Our clock less the publisher's, as its quickest message showed it."""
-        return self._streams[stream].offset
-
-    def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
-        """Holes that touch an interval."""
-        return self._record(stream).coverage(after_unix_nanos, until_unix_nanos)

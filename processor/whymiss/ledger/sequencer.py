@@ -69,8 +69,6 @@ class Sequencer:
         self.waiting_since: float | None = None
         self.heard = 0.0
         """When the newest batch came, in seconds on the caller's clock."""
-        self.offset: int | None = None
-        """Our clock less the publisher's, in nanoseconds, as its quickest live message showed it."""
         self._anchored = True
         """Whether what is replayed is known to continue what came before the gap."""
         self.incarnation: int | None = None

@@ -10,8 +10,23 @@ This file refuses to know clocks, sockets and who asks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import lcm
 
-from ..model import Block, Coverage, GroupSpec, Hole, Lookback, Removal, Repeats, Store, StreamId, Tier
+from ..model import (
+    Block,
+    ChainContent,
+    Coverage,
+    GroupSpec,
+    Hole,
+    Lookback,
+    MissedChain,
+    Positions,
+    Removal,
+    Repeats,
+    Store,
+    StreamId,
+    Tier,
+)
 from .cache_groups import CacheGroups
 from .columnar.bloom_filter import Probe, probe_of
 from .events import Cleared, Keys, KvBatch, Removed, Singles
@@ -19,7 +34,7 @@ from .hashing import Digester
 from .memtable.segment_builder import SegmentBuilder
 from .query.never_named import NamedBlocks
 from .query.same_tokens import Content, EqualTokenBlocks
-from .query.siblings import MissedChain, Siblings
+from .query.siblings import MissedColumns, Siblings
 from .query.stores import stores
 from .residency.facts import ColumnFacts, LazyChainFacts
 from .residency.resets import Reset
@@ -37,7 +52,7 @@ HOLES_MAX = 1024
 
 
 class StreamRecord:
-    """What one (worker, rank) published. ``apply`` is called in sequence order only."""
+    """What one (worker, rank) published; implements ``model.StreamView``. ``apply`` is called in sequence order only."""
 
     def __init__(self, stream: StreamId, digester: Digester, *, from_birth: bool, begins_unix_nanos: int) -> None:
         self.stream = stream
@@ -45,6 +60,8 @@ class StreamRecord:
         self.begins_unix_nanos = begins_unix_nanos
         self.holes: list[Hole] = []
         self.model: str | None = None
+        self.clock_offset: int | None = None
+        """Our clock less the publisher's, in nanoseconds, as its quickest live message showed it."""
         self.history = SegmentStore()
         self.cache_groups = CacheGroups()
         self.memtable = SegmentBuilder(self.history, self.cache_groups, digester)
@@ -54,8 +71,8 @@ class StreamRecord:
         self._pending_rows = 0
         self._clears = False
         """Whether a batch in the memtable has a reset in it."""
-        self._news = False
-        """Whether one of them says something new of the groups."""
+        self.news = False
+        """Whether one of them says something new of the groups: settle before they are looked at."""
         self._named = NamedBlocks(self.history, PENDING_ROWS)
         self._siblings = Siblings(self.history, self.memtable.chain_tails)
         self._equal_tokens = EqualTokenBlocks(self.history, self._dense_as_of, self._siblings.block_of)
@@ -73,8 +90,8 @@ class StreamRecord:
                 self._clears = True
                 continue
             operations += event.keys.size
-            if not self._news and not isinstance(event, Removed):
-                self._news = self.cache_groups.is_news(event.first if isinstance(event, Singles) else event)
+            if not self.news and not isinstance(event, Removed):
+                self.news = self.cache_groups.is_news(event.first if isinstance(event, Singles) else event)
         if not self._pending:
             self.memtable.times = (now, now)
         self._pending.append((self.end, batch))
@@ -97,7 +114,7 @@ class StreamRecord:
         if now is not None:
             self.memtable.times = (self.memtable.times[0], now)
         pending, self._pending, self._pending_rows = self._pending, [], 0
-        self._clears = self._news = False
+        self._clears = self.news = False
         self._named.forget_pending()  # guard: peer-pending
         for base, batch in pending:
             self.memtable.take(base, batch)
@@ -110,7 +127,7 @@ class StreamRecord:
         of many small segments is slow to ask.
         """
         # guard: lazy-position, lazy-waits, lazy-news
-        if self._pending and (self._news or self._pending[0][0] < position):
+        if self._pending and (self.news or self._pending[0][0] < position):
             self.settle()
 
     def restart(self, unix_nanos: int) -> None:
@@ -165,17 +182,25 @@ class StreamRecord:
 
     def block_size(self) -> int | None:
         """Tokens a block of the dense group."""
-        self._settle_for(0)
+        if self.news:
+            self.settle()
         return self.cache_groups.block_size
 
     def groups(self) -> Sequence[GroupSpec]:
         """The groups seen, dense ones first."""
-        self._settle_for(0)
+        if self.news:
+            self.settle()
         return self.cache_groups.listed()
+
+    def match_unit(self) -> int | None:
+        """The least common multiple of the groups' block sizes."""
+        sizes = [spec.block_size for spec in self.groups() if spec.block_size]
+        return lcm(*sizes) if sizes else None  # guard: fleet-unit
 
     def tiers(self) -> Sequence[Tier]:
         """Tiers below the device that were named."""
-        self._settle_for(0)
+        if self.news:
+            self.settle()
         return sorted(self.cache_groups.tiers)
 
     def position_at(self, unix_nanos: int) -> int:
@@ -185,6 +210,15 @@ class StreamRecord:
     def confirmed_position(self, unix_nanos: int) -> int | None:
         """The position after the first batch published later than a time, or ``None`` before it came."""
         return self.history.time_index.confirmed_position(unix_nanos)
+
+    def positions(self, earliest_unix_nanos: int, latest_unix_nanos: int) -> Positions:
+        """The positions around a stretch of time."""
+        time_index = self.history.time_index
+        return Positions(
+            time_index.position_at(earliest_unix_nanos),
+            time_index.position_at(latest_unix_nanos),
+            time_index.confirmed_position(latest_unix_nanos),
+        )
 
     def published_before(self, unix_nanos: int) -> int | None:
         """When the last batch before a time was published, or ``None`` if none is known that was."""
@@ -217,7 +251,9 @@ class StreamRecord:
     def _is_from_birth(self) -> bool:
         return self.from_birth and self.history.edge_unix_nanos is None  # guard: coverage-birth
 
-    def as_of(self, keys: Sequence[int], position: int, tier: Tier, group: int | None) -> LazyChainFacts:
+    def as_of(
+        self, keys: Sequence[int], position: int, tier: Tier = Tier.DEVICE, group: int | None = None
+    ) -> LazyChainFacts:
         """What the record says of each key before event ordinal ``position``."""
         self._settle_for(position)
         place: Place = (tier, self.cache_groups.dense if group is None else group)
@@ -267,13 +303,14 @@ class StreamRecord:
         self.settle()
         return self._equal_tokens.same_tokens_leading(keys, position)
 
-    def content(self, keys: Sequence[int]) -> Content | None:
+    def content(self, keys: Sequence[int]) -> ChainContent | None:
         """What the first blocks of a chain are, whatever their keys."""
         self.settle()
         return self._equal_tokens.content(keys)
 
-    def leading_like(self, content: Content, position: int) -> int:
+    def leading_like(self, content: ChainContent, position: int) -> int:
         """How many of the first blocks of any stream's chain are resident under other keys, with the same extra keys."""
+        assert isinstance(content, Content), "what another ledger gave cannot be compared"
         self._settle_for(position)
         return self._equal_tokens.leading_like(content, position, with_extras=True)
 
@@ -289,6 +326,7 @@ class StreamRecord:
 
     def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
         """How many blocks of any stream's tail one sibling chain repeats, own tokens by own tokens, at the same depth."""
+        assert isinstance(missed_chain, MissedColumns), "what another ledger gave cannot be compared"
         self._settle_for(position)
         return self._siblings.repeats(missed_chain, position)
 

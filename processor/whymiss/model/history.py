@@ -125,6 +125,44 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_unix_nanos: int
     expired: bool = False
 
+    def gap_since(self, unix_nanos: int) -> Reason:
+        """Why the record is not whole from a time to the end of the interval; nothing where it is."""
+        if self.holes:  # guard: history-hole
+            return self.holes[0].reason
+        if not self.from_birth and self.begins_unix_nanos > unix_nanos:  # guard: history-birth
+            # guard: history-short
+            return Reason.HISTORY_EXPIRED if self.expired else Reason.HISTORY_SHORT
+        return Reason.NONE
+
+
+class Positions(msgspec.Struct, frozen=True, gc=False):
+    """A stretch of time in a stream's order of events."""
+
+    before: int
+    """What is before it had happened when the stretch began."""
+    after: int
+    """What is not before it was published after the stretch."""
+    confirmed: int | None
+    """The position after the first batch that was; ``None`` while there is none.
+
+    A record is confirmed by a later batch: the last one may be lost, and a reset is published with the next
+    step. That batch tells of a step that may have begun before the end of the stretch.
+    """
+
+
+class ChainContent(msgspec.Struct, frozen=True):
+    """What the first blocks of a chain are, whatever their keys: comparable with any stream of the process.
+
+    Only the history that gave it knows what is in it.
+    """
+
+
+class MissedChain(msgspec.Struct, frozen=True):
+    """What of a chain can be compared with siblings of its first block, on any stream of the process.
+
+    Only the history that gave it knows what is in it.
+    """
+
 
 class Lookback(msgspec.Struct, frozen=True):
     """A lookup as a record is asked about it, in Unix nanoseconds: its bounds, and since when the record must be whole."""
@@ -134,52 +172,47 @@ class Lookback(msgspec.Struct, frozen=True):
     latest: int
 
 
-class LedgerView(Protocol):
-    """What attribution may ask of the ledger.
+class StreamView(Protocol):
+    """What may be asked of one publisher's record.
 
-    A *position* is the number of a stream's events that had happened: the state at position ``p``
-    is that before event ordinal ``p``. Ordinals count events (not blocks) from 0 in the order in
-    which the publisher numbered them.
+    A *position* is the number of the stream's events that had happened: the state at position ``p`` is that before
+    event ordinal ``p``. Ordinals count events (not blocks) from 0 in the order in which the publisher numbered them.
     """
 
-    def streams(self) -> Sequence[StreamId]:
-        """All workers' streams with a record, in a stable order."""
+    @property
+    def stream(self) -> StreamId:
+        """Whose record it is."""
         ...
 
-    def view_of(self, stream: StreamId) -> Sequence[StreamId]:
-        """The other streams that serve the same model and hash family."""
-        ...
+    @property
+    def clock_offset(self) -> int | None:
+        """Our clock less the publisher's, in nanoseconds, as far as its quickest message showed it.
 
-    def acquainted(self, stream: StreamId, key: int, around: Lookback, tolerance: int) -> Sequence[StreamId]:
-        """Those of the view, in its order, to whom a block may have been something around a lookup of ``stream``.
-
-        Of all others it is certain that they never named it, by records that are whole over the window and went on
-        after the lookup without a reset: asked for themselves, they would say that it was never seen, and leave no doubt.
-        ``tolerance`` is how far clocks may differ, in nanoseconds, beyond what the publishers' messages show.
+        The way of that message is in it, so two streams are compared by their difference.
         """
         ...
 
-    def tier_owners(self, stream: StreamId) -> Sequence[StreamId]:
-        """Streams that are no workers but storage that workers of the stream's model share."""
-        ...
-
-    def block_size(self, stream: StreamId) -> int | None:
+    def block_size(self) -> int | None:
         """Tokens a block of the stream's dense group, or ``None`` before the first store."""
         ...
 
-    def match_unit(self, stream: StreamId) -> int | None:
+    def match_unit(self) -> int | None:
         """Tokens a match unit: the least common multiple of the groups' block sizes."""
         ...
 
-    def groups(self, stream: StreamId) -> Sequence[GroupSpec]:
+    def groups(self) -> Sequence[GroupSpec]:
         """The stream's KV-cache groups, the dense one first."""
         ...
 
-    def position_at(self, stream: StreamId, unix_nanos: int) -> int:
+    def tiers(self) -> Sequence[Tier]:
+        """Tiers below the device for which the stream has published anything."""
+        ...
+
+    def position_at(self, unix_nanos: int) -> int:
         """The position after all batches that the stream published at or before a time."""
         ...
 
-    def confirmed_position(self, stream: StreamId, unix_nanos: int) -> int | None:
+    def confirmed_position(self, unix_nanos: int) -> int | None:
         """The position after the first batch published later than a time; ``None`` while there is none.
 
         vLLM publishes a reset with its next step, so a record is only known to hold at a time
@@ -187,85 +220,109 @@ class LedgerView(Protocol):
         """
         ...
 
-    def published_before(self, stream: StreamId, unix_nanos: int) -> int | None:
+    def positions(self, earliest_unix_nanos: int, latest_unix_nanos: int) -> Positions:
+        """The positions around a stretch of time."""
+        ...
+
+    def published_before(self, unix_nanos: int) -> int | None:
         """When the stream published its last batch before a time; ``None`` where none is known that it did."""
         ...
 
     def as_of(
-        self,
-        stream: StreamId,
-        keys: Sequence[int],
-        position: int,
-        *,
-        tier: Tier = Tier.DEVICE,
-        group: int | None = None,
+        self, keys: Sequence[int], position: int, *, tier: Tier = Tier.DEVICE, group: int | None = None
     ) -> Sequence[Fact]:
         """For each key what the record says at a position; ``group`` None is the dense group."""
         ...
 
-    def touched(self, stream: StreamId, key: int, first: int, last: int) -> bool:
-        """Whether an event in ``[first, last)`` stored, removed or cleared the key."""
+    def touched(self, key: int, first: int, last: int) -> bool:
+        """Whether an event in ``[first, last)`` stored, removed or cleared the key on the device."""
         ...
 
-    def tiers(self, stream: StreamId) -> Sequence[Tier]:
-        """Tiers below the device for which the stream has published anything."""
-        ...
-
-    def stores_between(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
+    def stores_between(self, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
         """Dense device stores published in ``(after, until]``, in order."""
         ...
 
-    def block(self, stream: StreamId, key: int) -> Block | None:
+    def block(self, key: int) -> Block | None:
         """The identity of a block that the record has seen stored."""
         ...
 
-    def children(
-        self, stream: StreamId, parent: int | None, position: int, *, limit: int | None = None
-    ) -> Sequence[int]:
+    def children(self, parent: int | None, position: int, *, limit: int | None = None) -> Sequence[int]:
         """Blocks first stored under a parent (``None``: roots) before a position; no more than ``limit``."""
         ...
 
-    def same_tokens(self, stream: StreamId, key: int, position: int) -> Sequence[Block]:
+    def same_tokens(self, key: int, position: int) -> Sequence[Block]:
         """Other blocks, resident at a position, whose tokens from block 0 to their end are the same."""
         ...
 
-    def same_tokens_leading(self, stream: StreamId, keys: Sequence[int], position: int) -> int:
+    def same_tokens_leading(self, keys: Sequence[int], position: int) -> int:
         """How many of the first blocks of a chain have another with the same tokens, as `same_tokens` finds them."""
         ...
 
-    def tokens_known(self, stream: StreamId, keys: Sequence[int]) -> int:
+    def tokens_known(self, keys: Sequence[int]) -> int:
         """How many of the first blocks of a chain have a known digest of their own tokens."""
         ...
 
-    def like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
-        """Blocks of a stream, resident at a position, with the tokens of any stream's block from block 0 to its end.
+    def like(self, block: Block, position: int) -> Sequence[Block]:
+        """Blocks, resident at a position, with the tokens of any stream's block from block 0 to its end.
 
         Only those under other keys: the digests of ``block`` are compared, and they are of one process.
         """
         ...
 
-    def leading_like(self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
-        """How many of the first ``keys`` of a stream have a block of ``among`` as `like` finds it, with the same extra keys."""
+    def content(self, keys: Sequence[int]) -> ChainContent | None:
+        """What the first blocks of a chain of this stream are; ``None`` where no tokens of them are known."""
         ...
 
-    def reconverges(
-        self, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId | None = None
-    ) -> Repeats:
-        """How many of ``keys[1:]`` have the own tokens of a sibling chain's block at the same depth.
+    def leading_like(self, content: ChainContent, position: int) -> int:
+        """How many of the first blocks of any stream's chain have a block here as `like` finds it, with the same extra keys."""
+        ...
 
-        ``keys[0]`` is the first missed block; the keys are of ``stream``, the siblings and ``position`` of ``among``
-        (the same stream where it is None). Only chains that were stored before ``position`` count. The result
-        is the largest number over all chains that begin with a sibling.
+    def missed_chain(self, keys: Sequence[int]) -> MissedChain | None:
+        """What of a chain of this stream can be compared with siblings of ``keys[0]``; ``None`` where nothing can."""
+        ...
+
+    def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
+        """How many blocks of any stream's tail have the own tokens of a sibling chain's block here, at the same depth.
+
+        Only chains that were stored before ``position`` count. The result is the largest number over all chains that
+        begin with a sibling.
         """
         ...
 
-    def clock_offset(self, stream: StreamId) -> int | None:
-        """Our clock less the publisher's, in nanoseconds, as far as its quickest message showed it.
-
-        The way of that message is in it, so two streams are compared by their difference.
-        """
-        ...
-
-    def coverage(self, stream: StreamId, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
+    def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         """The holes that touch an interval, and the bounds of the record around it."""
+        ...
+
+
+class FleetView(Protocol):
+    """What may be asked of all records together: which there are, and which of them a question must reach."""
+
+    def streams(self) -> Sequence[StreamId]:
+        """All workers' streams with a record, in order. The very same object as long as there is no other stream."""
+        ...
+
+    def stream(self, stream: StreamId) -> StreamView:
+        """The record of one of them, or of a storage that workers share. Raises ``KeyError`` where there is none."""
+        ...
+
+    def peers(self, stream: StreamId, block_size: int) -> Sequence[StreamView]:
+        """The other workers' records that serve the same model and hash family, in order.
+
+        Only those whose blocks are as large, or of no size that is known yet.
+        """
+        ...
+
+    def peers_that_may_know(
+        self, stream: StreamId, block_size: int, key: int, around: Lookback, tolerance: int
+    ) -> Sequence[StreamView]:
+        """Those of the peers, in order, to which a block may have been something around a lookup of ``stream``.
+
+        Of all others it is certain that they never named it, by records that are whole over the window and went on
+        after the lookup without a reset: asked for themselves, they would say that it was never seen, and leave no doubt.
+        ``tolerance`` is how far clocks may differ, in nanoseconds, beyond what the publishers' messages show.
+        """
+        ...
+
+    def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[StreamView]:
+        """Records of what is no worker but storage that workers of the stream's model share, in order."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..evidence.grouping import engine_says
+from ..evidence.requests.report import engine_says
 from ..measures import Dimensions
 from ..model import Request, RouteDecision, Verdict
 

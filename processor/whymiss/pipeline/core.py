@@ -7,7 +7,7 @@ recording replayed in virtual time goes through exactly what live traffic goes t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,10 +17,10 @@ from ..dialects.claim import Dialect
 from ..dialects.dynamo_log import take_records
 from ..dialects.registry import candidates, claim, identify, possible
 from ..errors import BadInput
-from ..evidence.grouping import engine_says, group, lookup_says
+from ..evidence.requests.grouping import group
+from ..evidence.requests.report import engine_says, lookup_says
 from ..join import Joiner
 from ..ledger.hashing import Digester
-from ..ledger.ledger import Ledger
 from ..measures import Exemplar, Measures
 from ..model import (
     Envelope,
@@ -39,6 +39,7 @@ from ..reference import Reference
 from ..wire.fields import resource_attributes, scope_name, valid_ids
 from ..wire.kv_logs import take_kv_events
 from ..wire.split import Group, assemble, split
+from .backend import Backend, in_memory
 from .classes import dimensions_of
 from .events import EventIntake
 from .judge import Judge
@@ -57,18 +58,19 @@ class Pipeline:
     """The core. ``traces``, ``kv_frames`` and ``advance`` are called by one owner."""
 
     def __init__(
-        self, config: Config, *, process_key: bytes, start_unix_nanos: int, record_key: bytes | None = None
+        self,
+        config: Config,
+        *,
+        process_key: bytes,
+        start_unix_nanos: int,
+        record_key: bytes | None = None,
+        backend: Callable[[Config, Digester], Backend] = in_memory,
     ) -> None:
         """Take ``process_key`` for all digests, but ``record_key`` for those of a ledger that outlives the process."""
         self._config = config
         self._joiner = Joiner(config.join)
         digester = Digester(record_key or process_key)
-        self.ledger = Ledger(
-            window_seconds=config.ledger.window_seconds,
-            bytes_max=config.ledger.bytes_max,
-            silence_seconds=config.kv_events.silence_seconds,
-            digester=digester,
-        )
+        self.ledger, self.snapshots = backend(config, digester)
         self._process_key = process_key
         self._redactor = self._redactor_of(config.redaction)
         self.measures = Measures(
@@ -95,8 +97,7 @@ class Pipeline:
         self._redactor = self._redactor_of(redaction)
         key = redaction.digest_key
         assert key is not None or not references, "a reference is digested with a key of the operator's"
-        ends = {stream: known.record.end for stream, known in self.ledger.numbered()}
-        self._templates.adopt(references, b"" if key is None else key.reveal().encode(), ends, scope)
+        self._templates.adopt(references, b"" if key is None else key.reveal().encode(), self.ledger.ends(), scope)
 
     def _redactor_of(self, settings: RedactionConfig) -> Redactor:
         key = settings.digest_key

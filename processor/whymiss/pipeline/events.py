@@ -10,7 +10,8 @@ from ..ledger.decode.batch import decode_batch
 from ..ledger.decode.message import EndOfReplay, parse_frames, worker_of_topic
 from ..ledger.events import KvBatch
 from ..ledger.hashing import Digester
-from ..ledger.ledger import Arrival, Delivery, Ledger, SequencedBatch, StreamHealth
+from ..ledger.ports import History, StreamHealth
+from ..ledger.sequencer import Arrival, Delivery, SequencedBatch
 from ..measures import Measures
 from ..model import SECOND, StreamId
 from .ports import KvOutcome, KvSource
@@ -24,7 +25,7 @@ class EventIntake:
     """Reads messages, names their stream, and counts what became of them."""
 
     def __init__(
-        self, ledger: Ledger, digester: Digester, measures: Measures, templates: LearnedTemplates, *, tokens: bool
+        self, ledger: History, digester: Digester, measures: Measures, templates: LearnedTemplates, *, tokens: bool
     ) -> None:
         self._ledger = ledger
         self._digester = digester

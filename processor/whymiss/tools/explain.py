@@ -15,7 +15,8 @@ import msgspec
 
 from ..dialects.registry import candidates, claim, identify
 from ..errors import BadInput
-from ..evidence.grouping import engine_says, group, lookup_says
+from ..evidence.requests.grouping import group
+from ..evidence.requests.report import engine_says, lookup_says
 from ..model import (
     EngineRequest,
     Envelope,

@@ -35,8 +35,8 @@ def reseeded(batch: KvBatch) -> KvBatch:
 
 def one_by_one(ledger: Ledger, chain: Sequence[int], position: int) -> int:
     for count, key in enumerate(chain):
-        block = ledger.block(ME, key)
-        equal_tokens = () if block is None else ledger.like(OTHER, block, position)
+        block = ledger.stream(ME).block(key)
+        equal_tokens = () if block is None else ledger.stream(OTHER).like(block, position)
         if block is None or all(twin.extras != block.extras for twin in equal_tokens):
             return count
     return len(chain)
@@ -44,7 +44,7 @@ def one_by_one(ledger: Ledger, chain: Sequence[int], position: int) -> int:
 
 def chains_of(ledger: Ledger, keys: Sequence[int]) -> list[list[int]]:
     """A way down from each block that has a place."""
-    blocks = {key: block for key in keys if (block := ledger.block(ME, key)) is not None}
+    blocks = {key: block for key in keys if (block := ledger.stream(ME).block(key)) is not None}
     found = []
     for key in keys:
         chain = [key]
@@ -65,17 +65,22 @@ def test_a_chain_under_other_keys_is_as_long_as_its_blocks_say_one_by_one(told: 
                 numbers[stream] += 1
     if not numbers[ME] or not numbers[OTHER]:
         return
-    end = ledger.position_at(OTHER, 1 << 62)
+    end = ledger.stream(OTHER).position_at(1 << 62)
     for chain in chains_of(ledger, keys_of([batch for _, batch in told])):
         for position in {end, end // 2}:
             expected = one_by_one(ledger, chain, position)
             event(f"{min(expected, 2)} or more blocks alike")
-            assert ledger.leading_like(ME, chain, position, among=OTHER) == expected
+            assert leading_like(ledger, ME, chain, position, among=OTHER) == expected
 
 
 def side(numbered: tuple[int, int]) -> st.SearchStrategy[tuple[int, KvBatch]]:
     number, sides = numbered
     return st.tuples(st.just(sides), batches(number))
+
+
+def leading_like(ledger: Ledger, stream: StreamId, keys: Sequence[int], position: int, *, among: StreamId) -> int:
+    content = ledger.stream(stream).content(keys)
+    return 0 if content is None else ledger.stream(among).leading_like(content, position)
 
 
 def store(keys: Sequence[int], parent: int | None = None, *, described: bool = True) -> KvBatch:
@@ -93,9 +98,9 @@ def test_a_chain_that_grew_is_compared_as_it_is_now() -> None:
     both = reseeded(store([FIRST, SECOND_ONE]))
     ledger.accept(ME, 0, store([FIRST]), Delivery())
     ledger.accept(OTHER, 0, both, Delivery())
-    assert ledger.leading_like(ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 1
+    assert leading_like(ledger, ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 1
     ledger.accept(ME, 1, store([SECOND_ONE], FIRST), Delivery())
-    assert ledger.leading_like(ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 2
+    assert leading_like(ledger, ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 2
 
 
 def test_extra_keys_that_are_not_published_are_not_none() -> None:
@@ -103,7 +108,7 @@ def test_extra_keys_that_are_not_published_are_not_none() -> None:
         ledger = Ledger(digester=Digester(bytes(32)))
         ledger.accept(ME, 0, store([FIRST], described=mine), Delivery())
         ledger.accept(OTHER, 0, reseeded(store([FIRST], described=theirs)), Delivery())
-        assert ledger.leading_like(ME, [FIRST], 1, among=OTHER) == expected, (mine, theirs)
+        assert leading_like(ledger, ME, [FIRST], 1, among=OTHER) == expected, (mine, theirs)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_a_chain_that_was_stored_in_one_is_as_long_as_its_tokens_are_the_same(
     ledger = Ledger(digester=Digester(bytes(32)))
     ledger.accept(ME, 0, store([FIRST + one for one in mine]), Delivery())
     ledger.accept(OTHER, 0, reseeded(store([FIRST + one for one in theirs])), Delivery())
-    assert ledger.leading_like(ME, [FIRST + one for one in mine], 1, among=OTHER) == expected
+    assert leading_like(ledger, ME, [FIRST + one for one in mine], 1, among=OTHER) == expected
 
 
 def test_a_chain_that_was_stored_in_one_is_as_long_as_it_is_held() -> None:
@@ -133,7 +138,7 @@ def test_a_chain_that_was_stored_in_one_is_as_long_as_it_is_held() -> None:
     gone = np.array([chain[1]], np.uint64) ^ SEED
     left = Removed(gone, np.array([0]), Tier.DEVICE, "gpu", 0)
     ledger.accept(OTHER, 1, KvBatch(unix_nanos=2 * SECOND, events=[left], count=1), Delivery())
-    assert [ledger.leading_like(ME, chain, position, among=OTHER) for position in (1, 2)] == [3, 1]
+    assert [leading_like(ledger, ME, chain, position, among=OTHER) for position in (1, 2)] == [3, 1]
 
 
 def test_no_block_is_another_of_itself_behind_a_block_that_is() -> None:
@@ -145,4 +150,4 @@ def test_no_block_is_another_of_itself_behind_a_block_that_is() -> None:
     kept = np.array([one.keys[0], SECOND_ONE], np.uint64)
     theirs = msgspec.structs.replace(batch, events=[msgspec.structs.replace(one, keys=kept)])
     ledger.accept(OTHER, 0, theirs, Delivery())
-    assert ledger.leading_like(ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 1
+    assert leading_like(ledger, ME, [FIRST, SECOND_ONE], 1, among=OTHER) == 1

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ...ledger.ledger import Ledger, StreamHealth
-from ...ledger.sequencer import Sequencer
+from ...ledger.ports import Condition, HistoryHealth, StreamHealth
 from ...model import SECOND, StreamId
 from ..kv.silence import Heard
 from .markup import clean
@@ -16,9 +15,6 @@ from .totals import Totals
 
 ROWS_MAX: Final = 50
 """Rows of a list whose length the fleet decides on; the ones that need somebody come first."""
-
-EVER: Final = 1 << 62
-"""Later than any time in nanoseconds."""
 
 _WORST_FIRST: Final = (StreamHealth.WAITING, StreamHealth.BROKEN, StreamHealth.SILENT, StreamHealth.WHOLE)
 _SOURCE_STATES: Final = ("silent", "never heard", "heard", "not subscribed")
@@ -63,14 +59,14 @@ class Records(NamedTuple):
     states: tuple[NamedCount, ...] = ()
 
 
-def records_of(ledger: Ledger, now: float, unix_nanos: int, recent_seconds: float) -> Records:
+def records_of(history: HistoryHealth, now: float, unix_nanos: int, recent_seconds: float) -> Records:
     """All records, the broken ones first."""
-    health, known = ledger.health(now), dict(ledger.numbered())
-    states = Counter(health.values())
+    found = history.conditions(now)
+    states = Counter(one.health for one in found.values())
     times = _Times(now, unix_nanos, unix_nanos - round(recent_seconds * SECOND))
-    order = sorted(health, key=lambda stream: (_WORST_FIRST.index(health[stream]), stream))
+    order = sorted(found, key=lambda stream: (_WORST_FIRST.index(found[stream].health), stream))
     return Records(
-        streams=tuple(_stream(stream, known[stream], health[stream], times) for stream in order[:ROWS_MAX]),
+        streams=tuple(_stream(stream, found[stream], times) for stream in order[:ROWS_MAX]),
         left_out=max(0, len(order) - ROWS_MAX),
         states=tuple(NamedCount(state.value, Count(states[state], 0.0)) for state in StreamHealth if states[state]),
     )
@@ -84,9 +80,8 @@ class _Times(NamedTuple):
     since_unix_nanos: int
 
 
-def _stream(stream: StreamId, known: Sequencer, health: StreamHealth, times: _Times) -> Stream:
-    record = known.record
-    coverage = record.coverage(0, EVER)
+def _stream(stream: StreamId, known: Condition, times: _Times) -> Stream:
+    coverage = known.coverage
     totals = Counter(hole.reason for hole in coverage.holes)
     recent = Counter(hole.reason for hole in coverage.holes if hole.until_unix_nanos >= times.since_unix_nanos)
     last = max((hole.until_unix_nanos for hole in coverage.holes), default=None)
@@ -94,8 +89,8 @@ def _stream(stream: StreamId, known: Sequencer, health: StreamHealth, times: _Ti
     return Stream(
         worker=clean(stream.worker),
         rank=stream.rank,
-        model=None if record.model is None else clean(record.model),
-        state=health.value,
+        model=None if known.model is None else clean(known.model),
+        state=known.health.value,
         heard_seconds=max(0.0, times.now - known.heard) if known.heard else None,
         covered_seconds=max(0, covered) / SECOND if coverage.begins_unix_nanos else None,
         complete=coverage.from_birth,

@@ -87,7 +87,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """The record of one worker's rank.
 
-    ``state`` is `ledger.ledger.Health`'s word. The record reaches back ``covered_seconds`` from its newest batch,
+    ``state`` is `ledger.ports.Health`'s word. The record reaches back ``covered_seconds`` from its newest batch,
     ``complete`` says that it does so from the publisher's first event, ``expired`` that older history was let go.
     """
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 
-from ...model import Block, Residency
+from ...model import Block, ChainContent, Residency
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import FEW, Flags, Integers, distinct
 from ..events import Keys
@@ -25,7 +24,7 @@ AsOf: TypeAlias = Callable[[Keys, int], ColumnFacts]
 BlockOf: TypeAlias = Callable[[ChainTable, int], Block]
 
 
-class Content(msgspec.Struct, frozen=True, eq=False):
+class Content(ChainContent, frozen=True, eq=False):
     """What the first blocks of a chain are, whatever their keys: no block without known tokens is among them."""
 
     keys: Keys

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 
-from ...model import Block, Repeats
+from ...model import Block, MissedChain, Repeats
 from ..columnar.bloom_filter import Probe, probe_of
 from ..columnar.kernels import Integers
 from ..events import Keys
@@ -29,7 +28,7 @@ _Step: TypeAlias = tuple[ChainTable, int, int]
 """A piece of a chain, and the depth at which the one below goes on."""
 
 
-class MissedChain(msgspec.Struct, frozen=True, eq=False):
+class MissedColumns(MissedChain, frozen=True, eq=False):
     """A chain from its first missed block on, as far as the tokens of its blocks are known."""
 
     head: Block
@@ -45,7 +44,7 @@ class Siblings:
     def __init__(self, history: SegmentStore, chain_tails: ChainTails) -> None:
         self._history = history
         self._chain_tails = chain_tails
-        self._missed_chain: tuple[tuple[int, tuple[int, ...]], MissedChain | None] | None = None
+        self._missed_chain: tuple[tuple[int, tuple[int, ...]], MissedColumns | None] | None = None
         """The last one asked for: every other stream of a view is compared with it."""
 
     def block(self, key: int) -> Block | None:
@@ -90,23 +89,23 @@ class Siblings:
 
     # --- the same tokens further on -----------------------------------------------------------
 
-    def missed_chain(self, keys: Sequence[int]) -> MissedChain | None:
+    def missed_chain(self, keys: Sequence[int]) -> MissedColumns | None:
         """What of a chain can be compared with siblings of its first block, of any stream of this process."""
         asked = self._history.version, tuple(keys)
         if self._missed_chain is None or self._missed_chain[0] != asked:
             self._missed_chain = asked, self._missed_chain_of(asked[1])
         return self._missed_chain[1]
 
-    def _missed_chain_of(self, keys: tuple[int, ...]) -> MissedChain | None:
+    def _missed_chain_of(self, keys: tuple[int, ...]) -> MissedColumns | None:
         head = self.block(keys[0]) if len(keys) > 1 else None
         if head is None or head.tokens is None:
             return None
         chain = probe_of(keys).values
         mine = scan_chain(self._history, chain)
         count = leading_count((mine.flags[1:] & HAS_OWN) != 0) + 1
-        return MissedChain(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
+        return MissedColumns(head=head, keys=chain[:count], depth=mine.depth[:count], own=Probe(mine.own[1:count]))
 
-    def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
+    def repeats(self, missed_chain: MissedColumns, position: int) -> Repeats:
         """How many blocks of a tail one chain of a sibling repeats, own tokens by own tokens, at the same depth."""
         complete = True
         matched: dict[tuple[int, int], tuple[ChainTable, Integers]] = {}
@@ -141,7 +140,7 @@ class Siblings:
     def _on_way_down(
         self,
         piece: tuple[ChainTable, int],
-        missed_chain: MissedChain,
+        missed_chain: MissedColumns,
         matched: Mapping[tuple[int, int], tuple[ChainTable, Integers]],
         ancestors_known: tuple[int, dict[tuple[int, int], _Step | None]],
     ) -> int:

@@ -1,0 +1,160 @@
+"""The other workers' records around one lookup: what had surely happened there by then, and what may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..model import Fact, FleetView, Lookback, Positions, Reason, Removal, Residency, StreamId, StreamView, Tier
+from .missed import Missed
+from .requests.request_log import RequestLog
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another record, and where the lookup falls in it."""
+
+    record: StreamView
+    at: Positions
+    """Around the lookup, as wide as the clocks may be apart."""
+    until: int
+    """The latest time of the lookup on the other's clock, in Unix nanoseconds."""
+
+    @property
+    def stream(self) -> StreamId:
+        """Whose record it is."""
+        return self.record.stream
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """A hole in the evidence, and in whose record: of several the first in the order of streams counts."""
+
+    stream: StreamId
+    reason: Reason
+
+
+def first_gap(one: Gap | None, other: Gap | None) -> Gap | None:
+    """The gap of two parts of a fleet together."""
+    if one is None or other is None:
+        return one or other
+    return one if one.stream <= other.stream else other  # guard: gap-first
+
+
+def reason_of(gap: Gap | None) -> Reason:
+    """Why, or nothing."""
+    return Reason.NONE if gap is None else gap.reason
+
+
+class Peers:
+    """The rest of the view of one lookup. ``tolerance`` is how far clocks may differ, in nanoseconds."""
+
+    def __init__(self, fleet: FleetView, log: RequestLog, tolerance: int, missed: Missed) -> None:
+        self.missed = missed
+        self.log = log
+        self._fleet = fleet
+        self._tolerance = tolerance
+        self._placed: dict[StreamId, Peer] = {}
+        self._all: Sequence[Peer] | None = None
+        self._that_may_know: Sequence[Peer] | None = None
+
+    def all(self) -> Sequence[Peer]:
+        """The others whose blocks can be those of the serving worker."""
+        if self._all is None:
+            missed = self.missed
+            self._all = self._around(self._fleet.peers(missed.stream, missed.reading.block_size))
+        return self._all
+
+    def that_may_know(self) -> Sequence[Peer]:
+        """Those of the others to whom the first missed block may have been something around the lookup."""
+        if self._that_may_know is None:
+            missed, reading = self.missed, self.missed.reading
+            around = Lookback(missed.since, reading.earliest, reading.latest)
+            found = self._fleet.peers_that_may_know(
+                missed.stream, reading.block_size, missed.chain[0], around, self._tolerance
+            )
+            self._that_may_know = self._around(found)
+        return self._that_may_know
+
+    def storage(self) -> Sequence[Peer]:
+        """Storage that workers share, whose blocks can be those of the serving worker."""
+        return self._around(self._fleet.shared_storage(self.missed.stream, self.missed.reading.block_size))
+
+    def _around(self, records: Sequence[StreamView]) -> Sequence[Peer]:
+        """Other records with the place of the lookup in them, which is found once: no record grows meanwhile.
+
+        Clocks may be apart by the tolerance, and beyond it by what their messages show: a host whose clock is wrong by
+        more than the tolerance would otherwise place its events on the wrong side of the lookup.
+        """
+        mine, reading = self.missed.record.clock_offset, self.missed.reading
+        found = []
+        for record in records:
+            peer = self._placed.get(record.stream)
+            if peer is None:
+                theirs = record.clock_offset
+                # guard: view-clocks
+                apart = self._tolerance + (0 if mine is None or theirs is None else abs(mine - theirs))
+                until = reading.latest + apart  # guard: view-until
+                # guard: view-before
+                peer = Peer(record=record, at=record.positions(reading.earliest - apart, until), until=until)
+                self._placed[record.stream] = peer
+            found.append(peer)
+        return found
+
+    def doubt(self, peer: Peer, tier: Tier, key: int, fact: Fact) -> Reason:
+        """Why another worker's record does not show what it held of a block at the lookup."""
+        if fact.state is Residency.AMBIGUOUS:  # guard: doubt-ambiguous
+            return Reason.AMBIGUOUS_COPIES
+        if fact.state is Residency.UNKNOWN:  # guard: doubt-unknown
+            return Reason.FLEET_VIEW_PARTIAL
+        if fact.state is Residency.NEVER_SEEN:
+            if self.missed.history_gap(peer.record):  # guard: doubt-unseen
+                return Reason.FLEET_VIEW_PARTIAL
+        elif peer.record.coverage(fact.at_unix_nanos or 0, peer.until).holes:  # guard: doubt-hole-since
+            return Reason.FLEET_VIEW_PARTIAL
+        if tier is Tier.DEVICE and self._own_work(peer, key):  # guard: doubt-own-device
+            return Reason.NONE
+        at = peer.at
+        if _changes(peer.record, tier, key, at.before, at.after):  # guard: doubt-within
+            return Reason.CLOCK_SKEW
+        if at.confirmed is None:
+            return Reason.EVIDENCE_LATE  # guard: doubt-late
+        # guard: doubt-next-step, doubt-later-work
+        if _changes(peer.record, tier, key, at.after, at.confirmed) and not self.of_later_work(peer, tier, key):
+            return Reason.CLOCK_SKEW
+        return Reason.NONE
+
+    def _own_work(self, peer: Peer, key: int) -> bool:
+        """Whether all that happened to a block around the lookup is that this request's decode half received it.
+
+        That is after the lookup, whatever the clocks say.
+        """
+        decodes = self.missed.reading.decodes
+        if not decodes or peer.at.confirmed is None:  # guard: own-pair, own-confirmed
+            return False
+        (now,) = peer.record.as_of((key,), peer.at.confirmed)
+        # guard: own-resident
+        if now.state is not Residency.RESIDENT or now.ordinal is None or now.at_unix_nanos is None:
+            return False
+        if peer.record.touched(key, peer.at.before, now.ordinal):  # guard: own-before
+            return False
+        lives = self.log.may_have_stored(peer.stream.worker, now.at_unix_nanos)
+        # guard: own-somebody, own-only-one, own-decodes, own-later
+        return bool(lives) and all(life.span_id in decodes or life.start > peer.until for life in lives)
+
+    def of_later_work(self, peer: Peer, tier: Tier, key: int) -> bool:
+        """Whether the last change of a block is the doing of requests that all arrived after the lookup."""
+        assert peer.at.confirmed is not None, "checked by the caller"
+        (now,) = peer.record.as_of((key,), peer.at.confirmed, tier=tier)
+        if now.at_unix_nanos is None or now.state is Residency.UNKNOWN:  # guard: later-work-unknown
+            return False
+        if now.state is Residency.EVICTED and now.removal is not Removal.REMOVED:  # guard: later-work-clear
+            return False
+        began = self.log.prefills_began(peer.stream.worker, now.at_unix_nanos)
+        return began is not None and began > peer.until  # guard: later-work-all, later-work-someone
+
+
+def _changes(record: StreamView, tier: Tier, key: int, first: int, last: int) -> bool:
+    if tier is Tier.DEVICE:
+        return record.touched(key, first, last)
+    begin, end = (record.as_of((key,), position, tier=tier)[0] for position in (first, last))
+    return begin.ordinal != end.ordinal
