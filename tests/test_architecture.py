@@ -124,6 +124,9 @@ LIBRARIES = {"cachetools", "msgspec", "numpy"}
 LIBRARIES_OF = {"config": {"yaml"}, "wire": {"google", "opentelemetry"}}
 
 BANNED_WORDS = {"manager", "handler", "helper", "utils", "common", "base", "impl", "data", "info", "obj", "ctx", "process", "do"}  # fmt: skip
+FAMILY_WORDS = {"brood", "broods", "hang", "hangs", "kin", "kinship", "nobody", "outlives", "outliving", "stranger", "strangers", "tend", "tends", "twin", "twins"}  # fmt: skip
+"""A ledger is a log-structured store: its glossary has the words, and families have none of them."""
+SAYS_STORAGE = [*PACKAGE.glob("ledger/**/*.py"), *(PACKAGE.parents[1] / "tests" / "ledger").rglob("*.py")]
 PRESCRIBED = {"data_received"}  # asyncio's own name, which a protocol must have
 LINES_MAX = 400
 
@@ -307,6 +310,17 @@ def test_names_say_something(path: Path) -> None:
     for name in set(names(path)) - PRESCRIBED:
         assert not words(name) & BANNED_WORDS, f"{name}: find the noun, or it is two things"
         assert name != "Processor"
+
+
+def test_names_in_the_ledger_are_those_of_a_store() -> None:
+    assert len(SAYS_STORAGE) > 50
+    for path in SAYS_STORAGE:
+        nodes = list(ast.walk(tree_of(path)))
+        bound = {node.id for node in nodes if isinstance(node, ast.Name)} | {
+            node.arg for node in nodes if isinstance(node, ast.arg)
+        }
+        for name in {path.stem, *bound, *names(path)}:
+            assert not words(name) & FAMILY_WORDS, f"{path}: {name}"
 
 
 @each(WRITTEN)

@@ -104,8 +104,8 @@ def agree_on_identity(record: StreamRecord, naive: NaiveRecord, keys: Sequence[i
         while (onward := [other for other, block in everybody.items() if block.parent == chain[-1]]) and len(chain) < 8:
             chain.append(onward[0])
         for position in positions[-2:]:
-            assert [twin.key for twin in record.same_tokens(key, position)] == [
-                twin.key for twin in naive.same_tokens(key, position)
+            assert [equal.key for equal in record.same_tokens(key, position)] == [
+                equal.key for equal in naive.same_tokens(key, position)
             ]
             leading = [bool(naive.same_tokens(one, position)) for one in chain]
             assert record.same_tokens_leading(chain, position) == [*leading, False].index(False)

@@ -65,7 +65,7 @@ def test_the_time_that_it_was_away_costs_only_the_gap() -> None:
     assert ledger.stream(STREAM).coverage(0, 5 * SECOND).holes == ()
 
 
-def test_a_gap_that_nobody_fills_is_a_hole_after_it_too() -> None:
+def test_a_gap_that_is_never_filled_is_a_hole_after_it_too() -> None:
     ledger = resumed(written(two_engines()))
     ledger.accept(STREAM, 3, store(4, B))
     assert (state(ledger, A), state(ledger, B)) == (Residency.UNKNOWN, Residency.RESIDENT)
@@ -77,7 +77,7 @@ def test_a_publisher_that_restarted_meanwhile_is_found_out() -> None:
     assert state(ledger, A) is not Residency.RESIDENT
 
 
-def test_history_grows_older_while_nobody_runs() -> None:
+def test_history_grows_older_while_the_service_is_down() -> None:
     ledger = Ledger(digester=DIGESTER, window_seconds=1000.0)
     ledger.accept(STREAM, 0, store(1, A), Delivery(now=100.0))
     ledger.accept(STREAM, 1, remove(2, A), Delivery(now=100.0))
@@ -146,7 +146,7 @@ def test_it_holds_no_key() -> None:
     assert key not in written(ledger)
 
 
-def test_what_stands_for_the_blocks_of_references_comes_back() -> None:
+def test_the_digests_of_the_blocks_of_references_come_back() -> None:
     digester = Digester(bytes(32))
     digester.translated["00ff"] = (1 << 64) - 1
     content = written(Ledger(digester=digester))

@@ -63,7 +63,7 @@ def test_behind_a_hole_what_follows_each_other_is_whole() -> None:
     assert states(ledger, B, C) == [Residency.RESIDENT, Residency.RESIDENT]
 
 
-def test_a_record_whose_beginning_nobody_replays_is_not_from_birth() -> None:
+def test_a_record_whose_beginning_is_not_replayed_is_not_from_birth() -> None:
     ledger = told((3, store(4, A)))
     assert ledger.settle() == 1
     assert not ledger.stream(STREAM).coverage(4 * SECOND, 5 * SECOND).from_birth
@@ -127,7 +127,7 @@ def test_what_waits_follows_at_once_where_the_new_life_s_first_batch_is_all_that
 
 
 @pytest.mark.parametrize(("last", "known"), [(3, Residency.UNKNOWN), (5, Residency.RESIDENT), (7, Residency.RESIDENT)])
-def test_a_publisher_that_is_asked_no_more_keeps_nobody_waiting(last: int, known: Residency) -> None:
+def test_a_publisher_that_is_asked_no_more_keeps_no_batch_waiting(last: int, known: Residency) -> None:
     ledger = told((0, store(1, A)), (4, store(5, B)), (6, store(7, C)))
     heard = ledger.accept(STREAM, last, store(1 + last, D), Delivery())
     assert (heard.arrival, heard.operations, ledger.next_deadline) == (Arrival.GAP, 3, None)

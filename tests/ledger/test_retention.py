@@ -106,7 +106,7 @@ def test_what_is_held_at_once_can_be_too_much_and_then_nothing_is_known() -> Non
     assert state(ledger, key) is Residency.AMBIGUOUS
 
 
-def test_what_nobody_removes_stays_within_the_limit_too() -> None:
+def test_what_is_never_removed_stays_within_the_limit_too() -> None:
     ledger = Ledger(window_seconds=WINDOW, bytes_max=1 << 20)
     for seq in range(60):
         ledger.accept(STREAM, seq, many(seq, PENDING_ROWS), at(float(seq)))

@@ -24,7 +24,7 @@ Words, and the file where each is made true:
 - *tombstone*: a removal is one for a copy; a *reset* (a clear, a restart, a hole) is one for every block of a stream
   at once (``residency/resets``).
 - *Bloom filter*: proves that a run does not name a key (``columnar/bloom_filter``). At most one absent key in 300
-  passes, of digests one in 1,250.
+  passes, of digests one in 1,200.
 - *bucket index*: where each stretch of a sorted column's value range begins: a sparse index
   (``columnar/bucket_index``).
 - *secondary index*: rows of the chain table by token digest (``columnar/hash_index``).

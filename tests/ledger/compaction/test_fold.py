@@ -40,7 +40,7 @@ def state(one: StreamRecord) -> Residency:
     return one.as_of((KEY,), one.end, Tier.DEVICE, None)[0].state
 
 
-def test_what_is_held_outlives_the_window_with_as_many_copies_as_there_are() -> None:
+def test_what_is_held_stays_after_the_window_with_as_many_copies_as_there_are() -> None:
     one = folded(STORED, STORED, STORED, REMOVED)
     seen = [state(one)]
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_what_was_gone_does_not_outlive_the_window() -> None:
     assert state(folded(STORED, REMOVED)) is Residency.NEVER_SEEN
 
 
-def test_that_more_was_removed_than_stored_outlives_the_window() -> None:
+def test_that_more_was_removed_than_stored_stays_known_after_the_window() -> None:
     one = folded(STORED, REMOVED, REMOVED)
     assert state(one) is Residency.AMBIGUOUS
     tell(one, STORED)
@@ -69,7 +69,7 @@ def test_that_more_was_removed_than_stored_outlives_the_window() -> None:
     assert state(one) is Residency.AMBIGUOUS
 
 
-def test_that_the_copies_of_what_is_held_are_not_sure_outlives_the_window() -> None:
+def test_that_the_copies_of_what_is_held_are_not_sure_stays_known_after_the_window() -> None:
     one = folded(STORED, REMOVED, REMOVED, STORED)
     assert state(one) is Residency.RESIDENT
     tell(one, REMOVED)

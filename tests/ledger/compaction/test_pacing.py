@@ -249,7 +249,7 @@ def blocks(part: Segment) -> dict[int, tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("rows", SHAPES)
-def test_what_is_folded_in_steps_is_what_outlives_the_window(rows: list[int]) -> None:
+def test_what_is_folded_in_steps_is_what_stays_live_at_the_window(rows: list[int]) -> None:
     base = Segment((0, 0), {}, empty_chain_table(), stamps=(NO_INTEGERS, NO_INTEGERS))
     before: dict[Place, list[tuple[int, int, bool]]] = {DEVICE: [], HOST: []}
     known: dict[int, tuple[object, ...]] = {}

@@ -69,7 +69,7 @@ def test_keys_of_several_forms_do_not_mix() -> None:
     assert [event.keys.size for event in batch.events if isinstance(event, Removed)] == [5, 5, 5]
 
 
-def test_a_key_that_stands_twice_in_an_event_is_read_alone() -> None:
+def test_a_key_that_is_twice_in_an_event_is_read_alone() -> None:
     hashes = msgspec.msgpack.encode([FIRST])
     events = [removed(FIRST, comment=hashes) for _ in range(8)]
     assert not any(is_run for is_run, _, _ in parts(events))

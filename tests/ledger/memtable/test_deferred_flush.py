@@ -52,7 +52,7 @@ def answers(record: StreamRecord, keys: Sequence[int], position: int, asked: Seq
         *(list(record.as_of(keys, position, tier, None)) for tier in (Tier.DEVICE, *record.tiers())),
         [record.touched(key, position // 2, position) for key in keys],
         [list(record.children(parent, position)) for parent in (None, *keys)],
-        [[twin.key for twin in record.like(block, position)] for block in blocks],
+        [[equal.key for equal in record.like(block, position)] for block in blocks],
         0 if content is None else record.leading_like(content, position),
         0 if missed_chain is None else record.repeats(missed_chain, position),
         record.stores_between(nanos - SECOND, nanos),

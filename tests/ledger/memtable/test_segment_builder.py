@@ -164,7 +164,7 @@ def test_a_block_before_others_of_its_store_is_no_tail_although_its_salt_ends_wi
     "event",
     [*BAD_EVENTS.values(), stored([5, 6, 1.5]), stored([5, 6], tokens=[1, 2, 3, "b"]), removed(5, 6, 1.5)],
 )
-def test_what_cannot_be_read_stands_between_two_removals_and_leaves_nothing(event: object) -> None:
+def test_what_cannot_be_read_between_two_removals_leaves_nothing(event: object) -> None:
     batch = decode(removed(1), event, removed(2))
     assert plain(batch) == plain(decode(removed(1), stored([1.5]), removed(2)))
     assert [row[:3] for row in plain(batch)] == [("removed", 0, 1), ("removed", 2, 2)]

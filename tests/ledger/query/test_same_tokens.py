@@ -37,7 +37,7 @@ def one_by_one(ledger: Ledger, chain: Sequence[int], position: int) -> int:
     for count, key in enumerate(chain):
         block = ledger.stream(ME).block(key)
         equal_tokens = () if block is None else ledger.stream(OTHER).like(block, position)
-        if block is None or all(twin.extras != block.extras for twin in equal_tokens):
+        if block is None or all(equal.extras != block.extras for equal in equal_tokens):
             return count
     return len(chain)
 

@@ -2,7 +2,7 @@
 
 A filter is an array of 64-bit words. A number's upper half chooses one word, and fourteen of its other bits choose a
 ready-made set of bits in that word, so a test is one look at memory. Nothing that is held is ever kept out. Of numbers that
-are not held, and evenly spread as hashes are, at most one in 300 passes at the density for keys and one in 1,250 at that
+are not held, and evenly spread as hashes are, at most one in 300 passes at the density for keys and one in 1,200 at that
 for digests (measured and held by ``tests/ledger/columnar/test_bloom_filter.py``). Numbers that differ in their lowest
 eight bits only pass or fail together.
 """
@@ -49,7 +49,7 @@ FOR_KEYS = Density(bits=20, marks=4)
 """At most one absent number in 300 passes."""
 
 FOR_DIGESTS = Density(bits=30, marks=5)
-"""At most one in 1,250 does: of a chain's many digests none is in most columns, and a search costs more than room."""
+"""At most one in 1,200 does: of a chain's many digests none is in most columns, and a search costs more than room."""
 
 
 @cache
