@@ -105,7 +105,17 @@ def test_every_neighbouring_pair_of_the_table_is_tried() -> None:
 
 
 def test_a_row_that_cannot_be_decided_stops_all_behind_it() -> None:
-    for name in ("lookup_gap", "sparse_gap", "offload_gap", "tier_gap", "holder_gap", "view_gap", "record_gap"):
+    for name in (
+        "lookup_gap",
+        "sparse_gap",
+        "offload_gap",
+        "tier_gap",
+        "holder_gap",
+        "view_gap",
+        "record_gap",
+        "equal_gap",
+        "identity_gap",
+    ):
         facts = but(extends=True, **{**(resident() if name == "sparse_gap" else {}), name: Reason.EVENTS_DROPPED})
         assert (judged(facts).cause, judged(facts).reason) == (Cause.UNKNOWN, Reason.EVENTS_DROPPED), name
 

@@ -10,12 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evidence.told import LOOKED, ME, Event, Told, hole, lives, peers_of, reading
-from whymiss.evidence.peers import Peer
+from whymiss.evidence.peers import Gap
 from whymiss.evidence.requests.request_log import RequestLog
-from whymiss.evidence.sections.fleet import holdings
-from whymiss.evidence.sections.relations import found_identities, is_computed, own_siblings, siblings_among
+from whymiss.evidence.sections.fleet import Holdings, holdings
+from whymiss.evidence.sections.relations import (
+    FoundIdentities,
+    FoundSiblings,
+    found_identities,
+    is_computed,
+    own_siblings,
+    siblings_among,
+)
 from whymiss.evidence.sections.tiers import shared_tiers
-from whymiss.model import Block, Removal, Repeats, Residency, Store, StreamId, Tier
+from whymiss.model import Block, Holder, Peer, Reason, Removal, Repeats, Residency, Store, StreamId, Tier
 
 CHAIN = (1, 2, 3)
 EQUAL, SIBLING, PARENT = 51, 61, 99
@@ -126,7 +133,7 @@ def test_siblings_of_parts_are_those_of_the_whole(fleet: tuple[Told, RequestLog,
     peers = peers_of(told, reading(*CHAIN, first=first), log)
     split_agrees(list(peers.all()), cut, lambda part: siblings_among(peers, part))
     # With the serving worker's own the order does not matter either.
-    own, whole = own_siblings(peers.missed), siblings_among(peers, peers.all())
+    own, whole = own_siblings(peers), siblings_among(peers, peers.all())
     known = own.merged(siblings_among(peers, peers.all(), known=own.known))
     assert own.merged(whole) == whole.merged(own) == known
 
@@ -138,3 +145,38 @@ def test_a_block_is_computed_by_the_whole_where_it_is_by_a_part(fleet: tuple[Tol
     records = [peer.record for peer in peers.all()]
     parts = [[record for at, record in enumerate(records) if cut >> at & 1 == side] for side in (0, 1)]
     assert any(is_computed(peers, part) for part in parts) is is_computed(peers, records)
+
+
+def of_two(one: Holdings, other: Holdings) -> Holdings:
+    assert one.merged(other) == other.merged(one)
+    return one.merged(other)
+
+
+LOST, HELD = Holdings(lost=True, lost_blocks=2), Holdings(holders=(Holder(stream=OTHERS[0], leading_blocks=1),))
+
+
+def test_what_one_part_lost_is_not_counted_where_another_part_holds_it() -> None:
+    assert of_two(LOST, HELD) == Holdings(holders=HELD.holders, lost=True)
+
+
+def test_of_what_two_parts_lost_the_most_counts_where_both_are_sure() -> None:
+    assert of_two(LOST, Holdings(lost=True, lost_blocks=3)).lost_blocks == 3
+    assert of_two(LOST, Holdings(lost=True)).lost_blocks is None
+    assert of_two(LOST, Holdings()).lost_blocks == 2
+
+
+def test_a_sibling_in_one_part_settles_who_may_have_had_one_in_another() -> None:
+    late = FoundSiblings(late=Gap(OTHERS[1], Reason.EVIDENCE_LATE))
+    assert late.gap is Reason.EVIDENCE_LATE
+    assert late.merged(FoundSiblings(known=True)).gap is FoundSiblings(known=True).merged(late).gap is Reason.NONE
+    earlier = FoundSiblings(unsure=Gap(OTHERS[0], Reason.CLOCK_SKEW))
+    assert late.merged(earlier).gap is earlier.merged(late).gap is Reason.CLOCK_SKEW, (
+        "the first in the order of streams"
+    )
+
+
+def test_an_unclear_identity_in_one_part_leaves_that_of_another_open() -> None:
+    unclear = FoundIdentities(gap=Gap(OTHERS[1], Reason.AMBIGUOUS_CHAIN))
+    held = FoundIdentities(leading=3)
+    assert unclear.merged(held) == held.merged(unclear) == unclear
+    assert held.merged(FoundIdentities(leading=1)) == held

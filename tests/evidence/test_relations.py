@@ -104,6 +104,17 @@ def test_siblings_of_later_requests_are_none_of_this_one() -> None:
     assert later(2) == (False, True, Reason.NONE)
 
 
+def test_beside_siblings_of_later_requests_the_missed_block_itself_is_no_doubt() -> None:
+    events = held(SIBLING, by=OTHER, at=1500)
+    later = lives((OTHER, 1400, 1410, 1600))
+    said = siblings((LOOKED + 5, 1), (1500, SIBLING), log=later, events=events, batches={OTHER: [1500]})
+    assert said == (False, True, Reason.NONE)
+
+
+def test_a_sibling_around_the_lookup_on_a_worker_that_has_been_silent_since_is_late() -> None:
+    assert siblings((LOOKED + 5, SIBLING), batches={OTHER: []}) == (False, True, Reason.EVIDENCE_LATE)
+
+
 def test_so_many_siblings_in_one_step_are_not_told_apart() -> None:
     assert later(_LATE_MAX - 1)[2] is Reason.NONE
     assert later(_LATE_MAX)[2] is Reason.CLOCK_SKEW

@@ -31,6 +31,7 @@ from whymiss.model import (
     Hole,
     Lookback,
     MissedChain,
+    Peer,
     Positions,
     Reason,
     Removal,
@@ -38,6 +39,7 @@ from whymiss.model import (
     Residency,
     Store,
     StreamId,
+    StreamView,
     Tier,
     TierEvidence,
 )
@@ -111,6 +113,29 @@ class Told(msgspec.Struct, kw_only=True):
     def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[ToldStream]:
         return self._fitting(self.owners, block_size)
 
+    def around(
+        self, stream: StreamId, others: Sequence[StreamView], lookback: Lookback, tolerance: int
+    ) -> Sequence[Peer]:
+        offsets = [self.offsets.get(other.stream) for other in others]
+        there = lookback.on_other_clocks(self.offsets.get(stream), offsets, tolerance)
+        return [
+            Peer(
+                stream=other.stream,
+                record=other,
+                at=Positions(
+                    other.position_at(lookup.earliest),
+                    other.position_at(lookup.latest),
+                    other.confirmed_position(lookup.latest),
+                ),
+                until=lookup.latest,
+            )
+            for other, lookup in zip(others, there, strict=True)
+        ]
+
+    def like(self, peers: Sequence[Peer], block: Block) -> Sequence[tuple[Peer, Sequence[Block]]]:
+        found = [(peer, peer.record.like(block, peer.at.before)) for peer in peers]
+        return [(peer, blocks) for peer, blocks in found if blocks]
+
     def _fitting(self, streams: Sequence[StreamId], block_size: int) -> Sequence[ToldStream]:
         return [self.stream(one) for one in streams if self.sizes.get(one, 16) in {None, block_size}]
 
@@ -144,10 +169,6 @@ class ToldStream(msgspec.Struct, frozen=True, kw_only=True):
     def confirmed_position(self, unix_nanos: int) -> int | None:
         later = [at for at in self.told.batches.get(self.stream, [LATE]) if at > unix_nanos]
         return later[0] + 1 if later else None
-
-    def positions(self, earliest_unix_nanos: int, latest_unix_nanos: int) -> Positions:
-        confirmed = self.confirmed_position(latest_unix_nanos)
-        return Positions(self.position_at(earliest_unix_nanos), self.position_at(latest_unix_nanos), confirmed)
 
     def published_before(self, unix_nanos: int) -> int | None:
         return max((at for at in self.told.batches.get(self.stream, []) if at < unix_nanos), default=None)
@@ -214,10 +235,6 @@ class ToldStream(msgspec.Struct, frozen=True, kw_only=True):
     def repeats(self, missed_chain: MissedChain, position: int) -> Repeats:
         said = [one for at, one in self.told.repeated.get(self.stream, []) if at < position]
         return said[-1] if said else Repeats(blocks=0)
-
-    @property
-    def clock_offset(self) -> int | None:
-        return self.told.offsets.get(self.stream)
 
     def coverage(self, after_unix_nanos: int, until_unix_nanos: int) -> Coverage:
         hole = self.told.holes.get(self.stream)

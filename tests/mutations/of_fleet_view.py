@@ -39,7 +39,7 @@ VIEW = guards(
 )
 
 ELSEWHERE = guards(
-    "tests/evidence/test_fleet.py tests/evidence tests/cases",
+    "tests/evidence/test_fleet.py tests/evidence/test_merging.py tests/evidence tests/cases",
     ("tiers-certain", "an unsure count is no cost", take("else")),
     ("tiers-gap", "a hole in a tier's record", drop()),
     ("tiers-unnamed", "what this worker said of its tiers may be in the hole", drop()),

@@ -44,7 +44,7 @@ RELATIVES = guards(
     ("relatives-extends", "a block with siblings extends nothing", drop_operand("and", 1)),
     ("relatives-block-0", "at block 0 every prompt begins", drop_operand("and", 0)),
     ("relatives-tail", "a tail without tokens may repeat a sibling's", never()),
-    ("relatives-self", "a block is no sibling of its own", drop_operand("comprehension", 0)),
+    ("relatives-self", "a block is no sibling of its own", drop_operand("and", 1)),
     ("relatives-late", "another worker's record that is not confirmed", take("else")),
     ("relatives-later", "a sibling that came around the lookup", take("then")),
     ("strange-late", "a store that is still on its way", drop()),
@@ -53,8 +53,7 @@ RELATIVES = guards(
     ("differ-lora", "one name can stand for two adapters", drop_operand("or", 2)),
     ("kinds-values", "the same kinds with other values", drop_operand("or", 1)),
     ("siblings-block-0", "at block 0 no sibling is looked for", drop_operand("and", 0)),
-    ("siblings-known", "one sibling is enough", drop_operand("and", 1)),
-    ("siblings-by-then", "a sibling that had not surely come is none", replace("Attribute", "Name_5.after")),
+    ("siblings-by-then", "a sibling that had not surely come is none", replace("Attribute", "at.after")),
     (
         "siblings-unconfirmed",
         "an unconfirmed record is asked up to the lookup",

@@ -17,6 +17,8 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True):
     """What a reading missed on the worker that served it."""
 
     reading: Reading
+    stream: StreamId
+    """Whose lookup it was."""
     record: StreamView
     chain: tuple[int, ...]
     """Expected keys from the first missed block on, up to the last block that can match; one at least."""
@@ -24,6 +26,8 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True):
     """Whether none of them is missing."""
     block: Block | None
     """The identity of the first, where the record has seen it stored."""
+    parent: int | None
+    """The block in front of it, where that is known."""
     since: int
     """Where the window before the lookup begins, in Unix nanoseconds."""
 
@@ -31,22 +35,19 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, reading: Reading, record: StreamView, prompt_tokens: int | None, window: int) -> Missed:
         """What a reading with a chain missed; ``window`` is in nanoseconds."""
         chain, complete = matchable(reading, prompt_tokens)  # guard: likeness-matchable
-        since = reading.latest - window
+        block, parent = record.block(chain[0]), reading.last_hit_key
+        if parent is None and block is not None:
+            parent = block.parent
         return cls(
-            reading=reading, record=record, chain=chain, complete=complete, block=record.block(chain[0]), since=since
+            reading=reading,
+            stream=record.stream,
+            record=record,
+            chain=chain,
+            complete=complete,
+            block=block,
+            parent=parent,
+            since=reading.latest - window,
         )
-
-    @property
-    def stream(self) -> StreamId:
-        """Whose lookup it was."""
-        return self.record.stream
-
-    @property
-    def parent(self) -> int | None:
-        """The block in front of the first missed one, where it is known."""
-        if self.reading.last_hit_key is not None:
-            return self.reading.last_hit_key
-        return None if self.block is None else self.block.parent
 
     def history_gap(self, record: StreamView) -> Reason:
         """Why nothing negative can be said from a record about the window before the lookup."""

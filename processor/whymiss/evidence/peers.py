@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
-from ..model import Fact, FleetView, Lookback, Positions, Reason, Removal, Residency, StreamId, StreamView, Tier
+from ..model import (
+    Block,
+    Fact,
+    FleetView,
+    Lookback,
+    MissedChain,
+    Peer,
+    Reason,
+    Removal,
+    Residency,
+    StreamId,
+    StreamView,
+    Tier,
+)
 from .missed import Missed
 from .requests.request_log import RequestLog
-
-
-class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """Another record, and where the lookup falls in it."""
-
-    record: StreamView
-    at: Positions
-    """Around the lookup, as wide as the clocks may be apart."""
-    until: int
-    """The latest time of the lookup on the other's clock, in Unix nanoseconds."""
-
-    @property
-    def stream(self) -> StreamId:
-        """Whose record it is."""
-        return self.record.stream
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -53,9 +52,14 @@ class Peers:
         self.log = log
         self._fleet = fleet
         self._tolerance = tolerance
-        self._placed: dict[StreamId, Peer] = {}
+        self._lookback = Lookback(missed.since, missed.reading.earliest, missed.reading.latest)
         self._all: Sequence[Peer] | None = None
         self._that_may_know: Sequence[Peer] | None = None
+
+    @cached_property
+    def tail(self) -> MissedChain | None:
+        """What of the missed chain can be compared with siblings of its first block."""
+        return self.missed.record.missed_chain(self.missed.reading.chain)
 
     def all(self) -> Sequence[Peer]:
         """The others whose blocks can be those of the serving worker."""
@@ -67,10 +71,9 @@ class Peers:
     def that_may_know(self) -> Sequence[Peer]:
         """Those of the others to whom the first missed block may have been something around the lookup."""
         if self._that_may_know is None:
-            missed, reading = self.missed, self.missed.reading
-            around = Lookback(missed.since, reading.earliest, reading.latest)
+            missed = self.missed
             found = self._fleet.peers_that_may_know(
-                missed.stream, reading.block_size, missed.chain[0], around, self._tolerance
+                missed.stream, missed.reading.block_size, missed.chain[0], self._lookback, self._tolerance
             )
             self._that_may_know = self._around(found)
         return self._that_may_know
@@ -79,26 +82,12 @@ class Peers:
         """Storage that workers share, whose blocks can be those of the serving worker."""
         return self._around(self._fleet.shared_storage(self.missed.stream, self.missed.reading.block_size))
 
-    def _around(self, records: Sequence[StreamView]) -> Sequence[Peer]:
-        """Other records with the place of the lookup in them, which is found once: no record grows meanwhile.
+    def like(self, some: Sequence[Peer], block: Block) -> Sequence[tuple[Peer, Sequence[Block]]]:
+        """Which of some peers had blocks with the same tokens under other keys, and these."""
+        return self._fleet.like(some, block)
 
-        Clocks may be apart by the tolerance, and beyond it by what their messages show: a host whose clock is wrong by
-        more than the tolerance would otherwise place its events on the wrong side of the lookup.
-        """
-        mine, reading = self.missed.record.clock_offset, self.missed.reading
-        found = []
-        for record in records:
-            peer = self._placed.get(record.stream)
-            if peer is None:
-                theirs = record.clock_offset
-                # guard: view-clocks
-                apart = self._tolerance + (0 if mine is None or theirs is None else abs(mine - theirs))
-                until = reading.latest + apart  # guard: view-until
-                # guard: view-before
-                peer = Peer(record=record, at=record.positions(reading.earliest - apart, until), until=until)
-                self._placed[record.stream] = peer
-            found.append(peer)
-        return found
+    def _around(self, records: Sequence[StreamView]) -> Sequence[Peer]:
+        return self._fleet.around(self.missed.stream, records, self._lookback, self._tolerance) if records else ()
 
     def doubt(self, peer: Peer, tier: Tier, key: int, fact: Fact) -> Reason:
         """Why another worker's record does not show what it held of a block at the lookup."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..model import SECOND, Lookback, StreamId
+from ..model import SECOND, Block, Lookback, Peer, Positions, StreamId, StreamView
 from .decode.message import owns_tier
 from .events import KvBatch
 from .hashing import Digester
@@ -190,16 +190,36 @@ class Ledger:
         self, stream: StreamId, block_size: int, key: int, around: Lookback, tolerance: int
     ) -> Sequence[StreamRecord]:
         """The peers that cannot be left out when a verdict asks about a block."""
+        others = self.peers(stream, block_size)
+        there = self._on_clocks_of(stream, others, around, tolerance)
+        return [other for other, lookup in zip(others, there, strict=True) if not other.surely_never_named(key, lookup)]
+
+    def _on_clocks_of(
+        self, stream: StreamId, others: Sequence[StreamRecord], around: Lookback, tolerance: int
+    ) -> Sequence[Lookback]:
         mine = self._streams[stream].record.clock_offset
-        found = []
-        for other in self.peers(stream, block_size):
-            theirs = other.clock_offset
-            apart = tolerance + (0 if mine is None or theirs is None else abs(mine - theirs))  # guard: peer-clocks
-            # guard: peer-clock-before, peer-clock-after
-            shifted = Lookback(around.since, around.earliest - apart, around.latest + apart)
-            if not other.surely_never_named(key, shifted):
-                found.append(other)
-        return found
+        return around.on_other_clocks(mine, [other.clock_offset for other in others], tolerance)
+
+    def around(
+        self, stream: StreamId, others: Sequence[StreamView], lookback: Lookback, tolerance: int
+    ) -> Sequence[Peer]:
+        """Other records with the place of a lookup in them."""
+        records = [self._streams[other.stream].record for other in others]
+        there = self._on_clocks_of(stream, records, lookback, tolerance)
+        return [
+            Peer(
+                stream=record.stream,
+                record=record,
+                at=Positions(*record.history.time_index.around(lookup.earliest, lookup.latest)),
+                until=lookup.latest,
+            )
+            for record, lookup in zip(records, there, strict=True)
+        ]
+
+    def like(self, peers: Sequence[Peer], block: Block) -> Sequence[tuple[Peer, Sequence[Block]]]:
+        """Which peers had blocks with the tokens of another stream's under other keys by the lookup, and these."""
+        found = [(peer, peer.record.like(block, peer.at.before)) for peer in peers]
+        return [(peer, blocks) for peer, blocks in found if blocks]
 
     def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[StreamRecord]:
         """Records of storage that workers of the stream's model share."""

@@ -95,10 +95,9 @@ class SegmentStore:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def parts(self) -> Iterator[Segment]:
+    def parts(self) -> Sequence[Segment]:
         """The base and the segments, oldest first."""
-        yield self.base
-        yield from self.segments
+        return (self.base, *self.segments)
 
     def counted_operations(self, place: Place, probe: Probe, last: int) -> CountedOperations:
         """Operations on some blocks before ordinal ``last`` that change the number of copies, grouped by block, in order."""

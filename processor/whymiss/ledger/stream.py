@@ -20,7 +20,6 @@ from ..model import (
     Hole,
     Lookback,
     MissedChain,
-    Positions,
     Removal,
     Repeats,
     Store,
@@ -210,15 +209,6 @@ class StreamRecord:
     def confirmed_position(self, unix_nanos: int) -> int | None:
         """The position after the first batch published later than a time, or ``None`` before it came."""
         return self.history.time_index.confirmed_position(unix_nanos)
-
-    def positions(self, earliest_unix_nanos: int, latest_unix_nanos: int) -> Positions:
-        """The positions around a stretch of time."""
-        time_index = self.history.time_index
-        return Positions(
-            time_index.position_at(earliest_unix_nanos),
-            time_index.position_at(latest_unix_nanos),
-            time_index.confirmed_position(latest_unix_nanos),
-        )
 
     def published_before(self, unix_nanos: int) -> int | None:
         """When the last batch before a time was published, or ``None`` if none is known that was."""

@@ -63,6 +63,12 @@ class TimeIndex:
         index = bisect_right(self.nanos, unix_nanos)
         return self.ends[index] if index < len(self.ends) else None  # guard: time-confirmed
 
+    def around(self, earliest: int, latest: int) -> tuple[int, int, int | None]:
+        """The positions at two times, and the confirmed one of the later."""
+        first, last = bisect_right(self.nanos, earliest), bisect_right(self.nanos, latest)
+        ends = self.ends
+        return ends[first - 1] if first else 0, ends[last - 1] if last else 0, ends[last] if last < len(ends) else None
+
     def published_before(self, unix_nanos: int) -> int | None:
         """When the last batch before a time was flushed; ``None`` where none is kept that was."""
         index = bisect_left(self.nanos, unix_nanos)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -171,6 +171,21 @@ class Lookback(msgspec.Struct, frozen=True):
     earliest: int
     latest: int
 
+    def on_other_clocks(self, mine: int | None, theirs: Iterable[int | None], tolerance: int) -> Sequence[Lookback]:
+        """The same lookup on other workers' clocks, given what messages show of the clocks (``clock_offset``).
+
+        Clocks may be apart by the tolerance, and beyond it by what their messages show: a host whose clock is wrong by
+        more than the tolerance would otherwise place its events on the wrong side of the lookup.
+        """
+        found = []
+        for offset in theirs:
+            # guard: view-clocks, peer-clocks
+            apart = tolerance + (0 if mine is None or offset is None else abs(mine - offset))
+            # guard: view-before, view-until, peer-clock-before, peer-clock-after
+            there = Lookback(self.since, self.earliest - apart, self.latest + apart)
+            found.append(there)
+        return found
+
 
 class StreamView(Protocol):
     """What may be asked of one publisher's record.
@@ -182,14 +197,6 @@ class StreamView(Protocol):
     @property
     def stream(self) -> StreamId:
         """Whose record it is."""
-        ...
-
-    @property
-    def clock_offset(self) -> int | None:
-        """Our clock less the publisher's, in nanoseconds, as far as its quickest message showed it.
-
-        The way of that message is in it, so two streams are compared by their difference.
-        """
         ...
 
     def block_size(self) -> int | None:
@@ -218,10 +225,6 @@ class StreamView(Protocol):
         vLLM publishes a reset with its next step, so a record is only known to hold at a time
         once a later batch has arrived.
         """
-        ...
-
-    def positions(self, earliest_unix_nanos: int, latest_unix_nanos: int) -> Positions:
-        """The positions around a stretch of time."""
         ...
 
     def published_before(self, unix_nanos: int) -> int | None:
@@ -294,6 +297,17 @@ class StreamView(Protocol):
         ...
 
 
+class Peer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Another record than that of the worker that served a lookup, and where the lookup falls in it."""
+
+    stream: StreamId
+    record: StreamView
+    at: Positions
+    """Around the lookup, as wide as the clocks may be apart."""
+    until: int
+    """The latest time of the lookup on the other's clock, in Unix nanoseconds."""
+
+
 class FleetView(Protocol):
     """What may be asked of all records together: which there are, and which of them a question must reach."""
 
@@ -321,6 +335,16 @@ class FleetView(Protocol):
         after the lookup without a reset: asked for themselves, they would say that it was never seen, and leave no doubt.
         ``tolerance`` is how far clocks may differ, in nanoseconds, beyond what the publishers' messages show.
         """
+        ...
+
+    def around(
+        self, stream: StreamId, others: Sequence[StreamView], lookback: Lookback, tolerance: int
+    ) -> Sequence[Peer]:
+        """Other records with the place in them of a lookup of ``stream``, in the order in which they are given."""
+        ...
+
+    def like(self, peers: Sequence[Peer], block: Block) -> Sequence[tuple[Peer, Sequence[Block]]]:
+        """Which of some peers surely had blocks as ``StreamView.like`` finds them by the lookup, and these."""
         ...
 
     def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[StreamView]:

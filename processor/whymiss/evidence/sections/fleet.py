@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...model import Fact, FleetEvidence, Holder, Reason, Residency, StreamId, Tier
+from ...model import Fact, FleetEvidence, Holder, Peer, Reason, Residency, StreamId, Tier
 from ..missed import HELD, HELD_OR_LOST, certain
-from ..peers import Gap, Peer, Peers, first_gap, reason_of
+from ..peers import Gap, Peers, first_gap, reason_of
 
 
 class Holdings(msgspec.Struct, frozen=True, kw_only=True):

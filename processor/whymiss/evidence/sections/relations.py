@@ -15,6 +15,7 @@ from ...model import (
     Block,
     EqualTokens,
     Identities,
+    Peer,
     Reason,
     Repeats,
     Siblings,
@@ -22,7 +23,7 @@ from ...model import (
     Tier,
 )
 from ..missed import Missed
-from ..peers import Gap, Peer, Peers, first_gap, reason_of
+from ..peers import Gap, Peers, first_gap, reason_of
 
 _NO_REPEATS = Repeats(blocks=0)
 
@@ -143,7 +144,7 @@ class FoundIdentities(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def found_identities(peers: Peers, some: Iterable[Peer]) -> FoundIdentities:
+def found_identities(peers: Peers, some: Sequence[Peer]) -> FoundIdentities:
     """Whether some of the peers held the same tokens and extra keys under another key: unlike hash seeds.
 
     What was hit before was hit under the worker's own keys, so that says nothing of the other's seed.
@@ -153,8 +154,8 @@ def found_identities(peers: Peers, some: Iterable[Peer]) -> FoundIdentities:
     if block is None:
         return FoundIdentities()
     best: int | None = None
-    for peer in some:
-        for equal in peer.record.like(block, peer.at.before):
+    for peer, blocks in peers.like(some, block):
+        for equal in blocks:
             if block.extras is not None and equal.extras is not None and equal.extras != block.extras:
                 continue  # guard: identity-extras
             # An adapter is hashed by its path, which is not published.
@@ -205,10 +206,13 @@ class FoundSiblings(msgspec.Struct, frozen=True, kw_only=True):
         return reason_of(first_gap(self.late, self.unsure))
 
 
+_NO_SIBLINGS = FoundSiblings()
+
+
 def siblings(peers: Peers, *, chain_known: bool) -> Siblings:
     """What the whole view shows of blocks under the same parent, and of what follows them."""
     missed = peers.missed
-    own = own_siblings(missed)
+    own = own_siblings(peers)
     found = own.merged(siblings_among(peers, peers.all(), known=own.known))
     tail_gap = Reason.NONE if found.complete else Reason.AMBIGUOUS_CHAIN
     if not tail_gap and found.known:  # guard: relatives-tail
@@ -222,12 +226,13 @@ def siblings(peers: Peers, *, chain_known: bool) -> Siblings:
     )
 
 
-def own_siblings(missed: Missed) -> FoundSiblings:
+def own_siblings(peers: Peers) -> FoundSiblings:
     """What the serving worker knew."""
+    missed = peers.missed
     record, position = missed.record, missed.reading.position
-    if not _siblings_of(missed, record, position):
-        return FoundSiblings()
-    tail = record.missed_chain(missed.reading.chain)
+    if not _has_siblings(missed, record, position):
+        return _NO_SIBLINGS
+    tail = peers.tail
     repeats = _NO_REPEATS if tail is None else record.repeats(tail, position)
     # guard: relatives-own-complete
     return FoundSiblings(known=True, repeated=repeats.blocks, complete=repeats.complete)
@@ -237,23 +242,26 @@ def siblings_among(peers: Peers, some: Iterable[Peer], *, known: bool = False) -
     """What some of the peers knew; ``known`` says that there is a sibling elsewhere: who may have one does not matter then."""
     found = FoundSiblings()
     for peer in some:
-        found = found.merged(_siblings_on(peers, peer, known=known or found.known))
+        one = _siblings_on(peers, peer, known=known or found.known)
+        found = found if one is _NO_SIBLINGS else found.merged(one)
     return found
 
 
 def _siblings_on(peers: Peers, peer: Peer, *, known: bool) -> FoundSiblings:
     """What one peer knew. What it may have known matters only where no sibling is ``known``, at a later block."""
     missed, record, at = peers.missed, peer.record, peer.at
-    asked = bool(missed.reading.first) and not known  # guard: siblings-block-0, siblings-known
+    asked = bool(missed.reading.first) and not known  # guard: siblings-block-0
     # A record that grows has no fewer siblings, and repeats no less: one without any at its end had none before.
     end = at.after if at.confirmed is None else at.confirmed  # guard: siblings-unconfirmed, siblings-next-batch
-    if not _siblings_of(missed, record, end):
+    # At block 0 nearly everybody has siblings, later nearly nobody: the question that settles both comes first.
+    surely = not missed.reading.first and _has_siblings(missed, record, at.before)
+    if not surely and not _has_siblings(missed, record, end):
         # guard: relatives-late
         late = Gap(peer.stream, Reason.EVIDENCE_LATE) if asked and at.confirmed is None else None
-        return FoundSiblings(late=late)
-    surely = bool(_siblings_of(missed, record, at.before))  # guard: siblings-by-then
+        return _NO_SIBLINGS if late is None else FoundSiblings(late=late)
+    surely = surely or _has_siblings(missed, record, at.before)  # guard: siblings-by-then
     late_gap = _late_gap(peers, peer) if asked and not surely else Reason.NONE
-    tail = missed.record.missed_chain(missed.reading.chain)
+    tail = peers.tail
     repeated, possible = 0, _NO_REPEATS if tail is None else record.repeats(tail, end)
     if tail is not None and possible.blocks:
         repeated = record.repeats(tail, at.before).blocks  # guard: siblings-surely
@@ -266,11 +274,11 @@ def _siblings_on(peers: Peers, peer: Peer, *, known: bool) -> FoundSiblings:
     )
 
 
-def _siblings_of(missed: Missed, record: StreamView, position: int, most: int = 2) -> Sequence[int]:
-    """Other blocks under the parent before a position. Two are enough to tell whether there is another than the block itself."""
-    parent = missed.parent if missed.reading.first else None
-    # guard: relatives-self
-    return [key for key in record.children(parent, position, limit=most) if key != missed.chain[0]]
+def _has_siblings(missed: Missed, record: StreamView, position: int) -> bool:
+    """Whether there was another block under the parent before a position."""
+    # Two are enough to tell whether there is another than the block itself.
+    children = record.children(missed.parent if missed.reading.first else None, position, limit=2)
+    return len(children) > 1 or (len(children) == 1 and children[0] != missed.chain[0])  # guard: relatives-self
 
 
 def _late_gap(peers: Peers, peer: Peer) -> Reason:

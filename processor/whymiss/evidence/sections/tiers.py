@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ...model import Reason, Residency, Tier, TierEvidence
+from ...model import Peer, Reason, Residency, Tier, TierEvidence
 from ..missed import HELD, Missed, certain, gap_after
-from ..peers import Gap, Peer, Peers, first_gap, reason_of
+from ..peers import Gap, Peers, first_gap, reason_of
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):

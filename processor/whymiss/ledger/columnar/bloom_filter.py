@@ -120,6 +120,7 @@ def probe_of(keys: tuple[int, ...]) -> Probe:
     return Probe(np.array(keys, np.uint64))
 
 
+@lru_cache(1 << 12)
 def mask_of(value: int, marks: int) -> int:
     """The bits that one number sets in its word."""
     return _listed(marks)[value >> _LOWEST & _TABLE_MASK]
