@@ -1,4 +1,4 @@
-"""Who waits behind a gap, for whom, and what it costs when nobody comes."""
+"""Which batches wait behind a gap, for what, and what a gap costs that is never filled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves the window, what outlives it, and that neither holds anybody up."""
+"""What leaves the window, what stays after it, and that neither keeps a batch waiting."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_a_witness_sees_the_tokens_of_each() -> None:
     assert seen == [([number, 8], 2, own[number]) for number in range(3)]
 
 
-# --- laid out ----------------------------------------------------------------------------------
+# --- in a segment ----------------------------------------------------------------------------------
 
 
 CONTINUES: Fields = {"parent_block_hash": ...}

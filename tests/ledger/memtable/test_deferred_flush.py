@@ -1,4 +1,4 @@
-"""What was said since a position waits to be laid out, and no answer about that position knows the difference."""
+"""Batches since a position wait in the memtable, and no answer about that position depends on their flush."""
 
 from __future__ import annotations
 

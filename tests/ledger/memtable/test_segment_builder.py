@@ -1,4 +1,4 @@
-"""What only repeats, what hangs where, and what a chain continues."""
+"""What only repeats, what comes under which parent, and what a chain continues."""
 
 from __future__ import annotations
 

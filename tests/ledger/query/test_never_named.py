@@ -104,7 +104,7 @@ AROUND = Lookback(1 * SECOND, 5 * SECOND, 6 * SECOND)
 def test_a_record_that_goes_on_and_never_named_a_block_is_left_out_without_being_laid_out() -> None:
     record = record_of(batch(stored([TEN]), seconds=2), batch(removed(ELEVEN), seconds=9))
     assert [record.surely_never_named(key, AROUND) for key in (TEN, ELEVEN, TWELVE)] == [False, False, True]
-    assert record.pending_since is not None, "nothing was laid out"
+    assert record.pending_since is not None, "nothing was flushed"
     record.apply(batch(stored([TWELVE]), seconds=10))
     assert not record.surely_never_named(TWELVE, AROUND)
     record.settle()
