@@ -76,10 +76,14 @@ GROUPS = guards(
 )
 
 KEYS = guards(
-    "tests/ledger/test_keys.py tests/ledger/test_tolerance.py",
+    "tests/model/test_block_hash.py",
     ("keys-sizes", "hashes of unknown size are of no family", drop_operand("and", 1)),
     ("keys-range", "a number beyond 64 bits is no key", drop_operand("and", 1)),
     ("keys-last-eight", "vLLM takes the last eight bytes", replace("Subscript", "Name_1[:8]")),
+    ("keys-undecidable", "sixteen digits are two numbers", replace("Compare", "not fitting")),
+    ("keys-one-notation", "one emitter writes one notation", instead("fitting = notations")),
+    ("keys-malformed", "one element that is no hash leaves no chain", never()),
+    ("keys-decimal-range", "a decimal beyond 64 bits is no key", drop_operand("and", 1)),
 )
 
 COLUMNS = guards(

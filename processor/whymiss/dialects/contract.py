@@ -14,7 +14,7 @@ from __future__ import annotations
 from ..model import Attribute, Evidenced, Lookup, OffloadOutcome, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
-from .values import block_key, block_keys, count, first, names, text, truth
+from .values import count, first, names, text, told_keys, truth
 
 _LOOKUP = "prefix_cache.lookup."
 _ROUTE = "prefix_cache.route."
@@ -45,14 +45,15 @@ def read_lookup(span: SpanFields) -> Evidenced | None:
     attributes = span.attributes
     if not any(f"{_LOOKUP}{name}" in attributes for name in ("prompt_tokens", "cached_tokens", "disabled")):
         return None
+    keys = told_keys(attributes.get(f"{_LOOKUP}first_miss_key"), attributes.get(f"{_LOOKUP}expected_keys"))
     return Lookup(
         request_id=_request_id(span),
         prompt_tokens=count(attributes.get(f"{_LOOKUP}prompt_tokens")),
         cached_tokens=count(attributes.get(f"{_LOOKUP}cached_tokens")),
         block_size=count(attributes.get(f"{_LOOKUP}block_size")) or None,
         match_unit=count(attributes.get(f"{_LOOKUP}match_unit")) or None,
-        first_miss_key=block_key(attributes.get(f"{_LOOKUP}first_miss_key")),
-        expected_keys=block_keys(attributes.get(f"{_LOOKUP}expected_keys")),
+        first_miss_key=keys.first_miss,
+        expected_keys=keys.expected,
         extra_key_kinds=_kinds(attributes.get(f"{_LOOKUP}extra_key_kinds")),
         local_hit_tokens=count(attributes.get(f"{_LOOKUP}local_hit_tokens")),
         external_hit_tokens=count(attributes.get(f"{_LOOKUP}external_hit_tokens")),

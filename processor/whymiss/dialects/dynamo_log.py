@@ -34,9 +34,10 @@ from ..model import (
     RouteDecision,
     Span,
 )
+from ..model.block_hash import NoKeys, keys_of
 from ..wire.fields import scope_name
 from ..wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
-from .values import block_key, count, real, text, u64_name
+from .values import count, real, text, u64_name
 
 SCOPE = "dynamo.request_trace"
 SCHEMA = "dynamo.request.trace.v1"
@@ -182,8 +183,8 @@ def _chain(replay: Mapping[str, object]) -> tuple[int, ...]:
     hashes = replay.get("input_sequence_hashes")
     if not isinstance(hashes, list):
         return ()
-    keys = [block_key(one) if isinstance(one, int | str) else None for one in hashes]
-    return () if None in keys else tuple(key for key in keys if key is not None)
+    keys = keys_of(hashes)
+    return () if isinstance(keys, NoKeys) else keys
 
 
 def _promised(rate: float | None, prompt: int | None, size: int | None) -> int | None:

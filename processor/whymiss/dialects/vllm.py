@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from ..model import Attribute, EngineRequest, Evidenced, Lookup, Role
 from ..wire.fields import SpanFields
 from .claim import Dialect
-from .values import block_key, block_keys, count, first, seconds, text, truth
+from .values import count, first, seconds, text, told_keys, truth
 
 _EXTRA_KIND = re.compile(r"\(\s*'(\w+)'\s*,")
 _KNOWN_KINDS = {
@@ -54,13 +54,14 @@ def read_probe(span: SpanFields) -> Evidenced | None:
     prefix = "vllm.prefix_cache."
     if f"{prefix}num_tokens" not in attributes and f"{prefix}hit_tokens" not in attributes:
         return None
+    keys = told_keys(attributes.get(f"{prefix}first_miss.hash"), attributes.get(f"{prefix}block_hashes"))
     return Lookup(
         request_id=text(attributes.get("vllm.request.id")),
         prompt_tokens=count(attributes.get(f"{prefix}num_tokens")),
         cached_tokens=count(attributes.get(f"{prefix}hit_tokens")),
         block_size=count(attributes.get(f"{prefix}block_size")) or None,
-        first_miss_key=block_key(attributes.get(f"{prefix}first_miss.hash")),
-        expected_keys=block_keys(attributes.get(f"{prefix}block_hashes")),
+        first_miss_key=keys.first_miss,
+        expected_keys=keys.expected,
         extra_key_kinds=_kinds(attributes),
         kinds_of_block=True,
         disabled=truth(attributes.get(f"{prefix}skipped")) or False,

@@ -83,7 +83,7 @@ def encode_value(value: Attribute) -> bytes:
         return delimited(b"\x3a", value)
     if value is None:
         return b""
-    return delimited(b"\x2a", b"".join([delimited(b"\x0a", delimited(b"\x0a", utf8(item))) for item in value]))
+    return delimited(b"\x2a", b"".join([delimited(b"\x0a", encode_value(item)) for item in value]))
 
 
 def utf8(text: str) -> bytes:
