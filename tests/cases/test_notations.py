@@ -130,3 +130,21 @@ def test_a_removal_that_cannot_be_decided_leaves_the_record_uncertain() -> None:
     assert verdict.cause is Cause.UNKNOWN
     assert verdict.reason in {Reason.EVENTS_DROPPED, Reason.EVIDENCE_LATE}
     assert verdict.history_complete is False
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"), [({}, Cause.LOOKUP_FAILURE), ({"speculative": True, "match_unit": 32}, Cause.UNKNOWN)]
+)
+def test_a_key_that_the_record_never_saw_between_others_is_no_end(more: dict[str, Any], cause: Cause) -> None:
+    scene = Scene("w")
+    scene["w"].stored(1.0, WHAT)
+    wrong = fixed(*WHAT.keys[:2], 77, *WHAT.keys[3:])
+    verdict = told(scene, hex, wrong, **more)
+    assert gist(verdict) == (cause, None, WHAT.keys[0])
+
+
+def test_a_first_missed_key_that_the_record_never_saw_before_others_is_not_new() -> None:
+    scene = Scene("w")
+    scene["w"].stored(1.0, WHAT)
+    verdict = told(scene, hex, fixed(77, *WHAT.keys[1:]))
+    assert (verdict.cause, verdict.reason) == (Cause.UNKNOWN, Reason.AMBIGUOUS_CHAIN)

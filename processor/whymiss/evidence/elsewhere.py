@@ -9,7 +9,7 @@ import msgspec
 from ..model import Fact, Facts, Holder, LedgerView, Reason, Residency, StreamId, Tier
 from .reading import Reading
 from .recent import RecentRequests
-from .record import HELD, HELD_OR_LOST, OwnRecord, gap_after, leading
+from .record import HELD, HELD_OR_LOST, OwnRecord, gap_after, leading, skipped
 from .view import View
 
 
@@ -69,7 +69,7 @@ class Elsewhere:
     def _workers(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
         view = self._view.acquainted(stream, reading, chain[0])
         holders: list[Holder] = []
-        lost: list[tuple[Sequence[Fact], Reason]] = []
+        lost: list[tuple[Sequence[Fact], Reason, bool]] = []
         holder_gap = view_gap = Reason.NONE
         for other in view:
             sight = self._view.of(stream, other, reading)
@@ -83,16 +83,16 @@ class Elsewhere:
                     holder_gap = holder_gap or doubt  # guard: holders-doubt-holder
                     view_gap = view_gap or doubt  # guard: holders-doubt-view
                 else:
-                    count = _certain(states, HELD, history_gap)
+                    count = _certain(states, HELD, history_gap, dense=self._is_dense(other, tier))
                     holders.append(Holder(stream=other, tier=tier, leading_blocks=count))
                 # guard: elsewhere-window
                 evicted = states[0].state is Residency.EVICTED and self._record.in_window(states[0], reading)
                 if evicted and tier is Tier.DEVICE:  # guard: elsewhere-device
-                    lost.append((states, history_gap))
+                    lost.append((states, history_gap, self._is_dense(other, tier)))
         # How much of the chain others lost matters only where nobody ever held it here and nobody holds it there.
         # guard: elsewhere-lost-matters
         matters = not holders and facts.here is not None and facts.here.state is Residency.NEVER_SEEN
-        counts = [_certain(states, HELD_OR_LOST, gap) for states, gap in lost] if matters else []
+        counts = [_certain(states, HELD_OR_LOST, gap, dense=dense) for states, gap, dense in lost] if matters else []
         known = [count for count in counts if count is not None]
         # guard: elsewhere-cost
         return msgspec.structs.replace(
@@ -104,6 +104,10 @@ class Elsewhere:
             lost_elsewhere_blocks=max(known) if known and len(known) == len(lost) else None,
             concurrent=self._computing((stream, *view), chain[0], reading),
         )
+
+    def _is_dense(self, stream: StreamId, tier: Tier) -> bool:
+        # A tier may hold a block without its parent.
+        return tier is Tier.DEVICE and self._record.is_dense(stream)
 
     def add_identities(self, facts: Facts, stream: StreamId, reading: Reading, chain: Sequence[int]) -> Facts:
         """Whether another worker held the same tokens and extra keys under another key: unlike hash seeds.
@@ -144,7 +148,10 @@ class Elsewhere:
         return False
 
 
-def _certain(states: Sequence[Fact], wanted: frozenset[Residency], history_gap: Reason) -> int | None:
+def _certain(
+    states: Sequence[Fact], wanted: frozenset[Residency], history_gap: Reason, *, dense: bool = False
+) -> int | None:
     """How many leading facts are of the wanted states; ``None`` where one behind them may be too."""
     count = leading(states, wanted)
-    return None if gap_after(states, count, history_gap) else count  # guard: certain-gap
+    # guard: certain-gap, skipped-elsewhere
+    return None if gap_after(states, count, history_gap) or (dense and skipped(states, count)) else count

@@ -11,6 +11,7 @@ from .reading import Reading
 
 HELD = frozenset({Residency.RESIDENT})
 HELD_OR_LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
+PERHAPS_UNSEEN = frozenset(Residency) - HELD_OR_LOST
 
 
 def leading(states: Sequence[Fact], wanted: frozenset[Residency]) -> int:
@@ -38,6 +39,19 @@ def gap_after(states: Sequence[Fact], count: int, history_gap: Reason) -> Reason
             return history_gap  # guard: gap-unseen
         case Residency.RESIDENT | Residency.EVICTED:
             return Reason.NONE
+
+
+def skipped(states: Sequence[Fact], count: int) -> Reason:
+    """Why a block that was never seen does not end a dense chain on the device: a later block of it was seen.
+
+    A block is stored after its parent, so its key is not what was published, or the later ones are not of this chain.
+    ``count`` is the index of the block behind the leading ones.
+    """
+    if count >= len(states) or states[count].state is not Residency.NEVER_SEEN:
+        return Reason.NONE
+    later = states[count + 1 :]
+    # guard: skipped-later
+    return Reason.NONE if leading(later, PERHAPS_UNSEEN) == len(later) else Reason.AMBIGUOUS_CHAIN
 
 
 def matchable_chain(facts: Facts, reading: Reading) -> tuple[tuple[int, ...], bool]:
@@ -69,6 +83,11 @@ class OwnRecord:
             return Reason.HISTORY_EXPIRED if coverage.expired else Reason.HISTORY_SHORT  # guard: history-short
         return Reason.NONE
 
+    def is_dense(self, stream: StreamId) -> bool:
+        """Whether what a stream is asked for first is a dense group, in which no block is without its parent."""
+        groups = self._ledger.groups(stream)
+        return not groups or groups[0].dense  # guard: skipped-dense
+
     def in_window(self, fact: Fact, reading: Reading) -> bool:
         """Whether what a fact tells of happened within the window before a lookup.
 
@@ -88,10 +107,17 @@ class OwnRecord:
             states = [here, *states[1:]]
         ahead, recoverable = leading(states, HELD), leading(states, HELD_OR_LOST)
         beyond = Reason.NONE if complete else Reason.NO_FIRST_MISS_KEY
+        dense = self.is_dense(stream)
+        if dense and not record_gap and here.state is Residency.NEVER_SEEN:  # guard: skipped-first
+            # Only the block behind it: to look at the whole chain of all that is new costs too much.
+            record_gap = skipped([here, *self._ledger.as_of(stream, chain[1:2], reading.position)], 0)
         # guard: ahead-gap, ahead-complete
         ahead_gap = gap_after(states, ahead, history_gap) or (beyond if ahead == len(states) else Reason.NONE)
         # guard: recoverable-gap, recoverable-complete
         uncertain = gap_after(states, recoverable, history_gap) or (recoverable == len(states) and not complete)
+        if dense and recoverable:
+            ahead_gap = ahead_gap or skipped(states, ahead)  # guard: skipped-ahead
+            uncertain = uncertain or skipped(states, recoverable)  # guard: skipped-recoverable
         boundary, sparse_gap = self._vetoed(stream, facts, reading, ahead, history_gap)
         block = self._ledger.block(stream, chain[0])
         # Only what was evicted has a removal; without one the time is the latest at which it can have left.
