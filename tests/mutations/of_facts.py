@@ -105,7 +105,7 @@ WORKERS = guards(
     ("workers-route-rank", "one span may name the rank that another leaves out", drop()),
     ("workers-routes-last", "an engine's own name is better than a router's", always()),
     ("workers-name-one", "a name that fits two workers fits none", keep("Compare", "Name", 0, 1)),
-    ("workers-host-dot", "a bare word is no address", drop_operand("and", 1)),
+    ("workers-host-dot", "a bare word is no address", drop_operand("and", 0)),
     ("workers-host-port", "another port is another worker", drop()),
     ("workers-sole", "only a declared sole source is one", drop_operand("and", 0)),
     ("workers-sole-one", "of two sources neither is the only one", keep("Compare", "Name", 0, 1)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..model import Cause, Facts, Grade, Owner, Reason, Verdict
+from ..model.worker_name import with_rank
 from .rows import Policy, Unsure, Yes, blocks
 from .table import TABLE, Row
 
@@ -83,7 +84,7 @@ def _shared_facts(facts: Facts) -> Verdict:
         eviction_reason=here.removal.value if here is not None and here.removal is not None else None,
         holders_count=len(facts.holders) if missed else None,
         holders_tiers=tuple(sorted({holder.tier.value for holder in facts.holders} | set(facts.tiers_holding))),
-        holders=tuple(worker_name(holder.stream.worker, holder.stream.rank) for holder in facts.holders),
+        holders=tuple(with_rank(holder.stream.worker, holder.stream.rank) for holder in facts.holders),
         predicted_blocks=route.predicted_blocks if route else None,
         best_blocks=route.best_blocks if route else None,
         index_version=route.index_version if route else None,
@@ -99,11 +100,6 @@ def _shared_facts(facts: Facts) -> Verdict:
         first_miss_key=facts.key,
         last_hit_key=facts.last_hit_key,
     )
-
-
-def worker_name(worker: str, rank: int | None) -> str:
-    """A worker as users see it: ranks other than the first are named as llm-d names them."""
-    return f"{worker}-rank-{rank}" if rank else worker
 
 
 def agree(verdicts: list[Verdict]) -> Verdict:

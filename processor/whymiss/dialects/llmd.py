@@ -22,10 +22,11 @@ at ``ebab68792``.
 from __future__ import annotations
 
 from ..model import Evidenced, OffloadOutcome, Role, RouteDecision
+from ..model.worker_name import split_rank
 from ..wire.fields import SpanFields
 from .claim import Dialect
 from .sglang import PREFILL_WORKER
-from .values import count, first, names, ranked, text, truth
+from .values import count, first, names, text, truth
 
 _EPP = "llm_d.epp."
 _PROXY = "llm_d.pd_proxy."
@@ -58,7 +59,7 @@ def read_pick(span: SpanFields) -> Evidenced | None:
     endpoints = names(attributes.get(f"{_EPP}picker.top_endpoints"))
     if count(attributes.get(f"{_EPP}picker.candidate_endpoints")) != 1 or endpoints is None or len(endpoints) != 1:
         return None
-    worker, rank = ranked(endpoints[0])
+    worker, rank = split_rank(endpoints[0])
     return RouteDecision(
         request_id=_request_id(span), worker=worker, rank=rank, model=text(attributes.get("gen_ai.request.model"))
     )

@@ -10,7 +10,6 @@ from ..model import Attribute
 from ..model.block_hash import KEY_MAX, NoKeys, keys_of
 
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
-_RANK = re.compile(r"(.+)-rank-(\d{1,4})", re.DOTALL)
 
 
 def integer(value: Attribute) -> int | None:
@@ -66,12 +65,6 @@ def u64_name(value: Attribute) -> str | None:
     if number is None or not -(1 << 63) <= number <= KEY_MAX:
         return None
     return str(number & KEY_MAX)
-
-
-def ranked(name: str) -> tuple[str, int | None]:
-    """A worker's name without ``-rank-N``, and that data-parallel rank."""
-    found = _RANK.fullmatch(name)
-    return (found[1], int(found[2])) if found is not None else (name, None)
 
 
 def text(value: Attribute) -> str | None:

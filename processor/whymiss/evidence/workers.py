@@ -7,13 +7,13 @@ workers fits none: a wrong worker would be a wrong verdict.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..config import WorkersConfig
 from ..model import LedgerView, Reason, Request, ResourceIdentity, RouteDecision, StreamId
+from ..model.worker_name import address_of, plain_name, split_rank
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,15 +22,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     streams: tuple[StreamId, ...] = ()
     gap: Reason = Reason.NONE
-
-
-_RANKED = re.compile(r"(?P<worker>.+)-rank-(?P<rank>\d{1,6})")
-
-
-def plain_name(name: str) -> str:
-    """A worker's name without scheme, path and case: ``http://Host:80/v1`` is ``host:80``."""
-    _, _, rest = name.rpartition("://")
-    return rest.split("/", 1)[0].lower() if "://" in name else name.strip().lower()
 
 
 class Workers:
@@ -106,23 +97,24 @@ class Workers:
         """The one worker that a name means, and the rank that llm-d appends as ``-rank-N``."""
         known = list(known)
         worker = self.of_name(name, known)
-        ranked = _RANKED.fullmatch(plain_name(name)) if worker is None else None
-        if ranked is None:
+        if worker is not None:
             return worker, None
-        worker = self.of_name(ranked["worker"], known)
-        return worker, int(ranked["rank"]) if worker is not None else None
+        base, rank = split_rank(plain_name(name))
+        worker = self.of_name(base, known) if rank is not None else None
+        return worker, rank if worker is not None else None
 
     def of_name(self, name: str, known: Iterable[str]) -> str | None:
         """The one worker that a name means, or ``None`` when it means none or several."""
         plain = plain_name(name)
         workers = set(self._aliases.get(plain, ()))
-        host = plain.rsplit(":", 1)[0]
         exact = {worker for worker in known if plain_name(worker) == plain}
         if not workers and not exact:
             # A bare address means a worker only if a single one lives there.
+            asked = address_of(plain)
+            there = {worker: address_of(plain_name(worker)) for worker in known}
             # guard: workers-host-dot
-            exact = {worker for worker in known if plain_name(worker).rsplit(":", 1)[0] == host and "." in host}
-            if ":" in plain and any(":" in plain_name(worker) for worker in exact):
+            exact = {worker for worker, address in there.items() if asked.is_host and address.host == asked.host}
+            if asked.port is not None and any(there[worker].port is not None for worker in exact):
                 exact = set()  # guard: workers-host-port
         workers |= exact
         return workers.pop() if len(workers) == 1 else None  # guard: workers-name-one

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..attribution import worker_name
 from ..config import Config, RedactionConfig
 from ..dialects.claim import Dialect
 from ..dialects.dynamo_log import take_records
@@ -34,6 +33,7 @@ from ..model import (
     Span,
     Verdict,
 )
+from ..model.worker_name import with_rank
 from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
 from ..reference import Reference
 from ..wire.fields import resource_attributes, scope_name, valid_ids
@@ -374,7 +374,7 @@ def row_of(judged: Judged) -> Mapping[str, str | int | None]:
         "trace_id": subject.trace_id.hex(),
         "span_id": subject.span_id.hex(),
         "request_id": request_id,
-        "worker": worker_name(verdict.worker, verdict.rank) if verdict.worker else None,
+        "worker": with_rank(verdict.worker, verdict.rank) if verdict.worker else None,
         "prompt_tokens": verdict.prompt_tokens,
         "cached_tokens": verdict.cached_tokens,
         "block_index": verdict.block_index,
