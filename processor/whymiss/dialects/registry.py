@@ -132,6 +132,6 @@ def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
         pod_uid=text(attributes.get("k8s.pod.uid")),
         namespace=text(attributes.get("k8s.namespace.name")),
         host=text(attributes.get("host.name")),
-        worker=text(attributes.get("prefix_cache.worker")),
-        rank=count(rank) if rank else count(attributes.get("prefix_cache.rank")),
+        worker=text(attributes.get(contract.WORKER)),
+        rank=count(rank) if rank else count(attributes.get(contract.RANK)),
     )
