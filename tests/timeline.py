@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+from whymiss.dialects.vllm import request_ids
 from whymiss.join import Joiner
 from whymiss.model import (
     EngineRequest,
@@ -15,6 +16,7 @@ from whymiss.model import (
     OffloadOutcome,
     Released,
     ReleaseReason,
+    RequestIds,
     ResourceIdentity,
     Role,
     RouteDecision,
@@ -48,7 +50,13 @@ def span_of(
         dialect="test",
         says=(said,),
         resource=ResourceIdentity(),
+        ids=ids_of(said),
     )
+
+
+def ids_of(*says: Evidenced) -> RequestIds:
+    """The ids of a span that says this, as vLLM has them."""
+    return RequestIds.of_all(request_ids(said.request_id) for said in says if said.request_id)
 
 
 def left(reason: ReleaseReason, *spans: Span) -> tuple[str, frozenset[bytes]]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.timeline import ids_of
 from whymiss.evidence.grouping import group
 from whymiss.model import (
     EngineRequest,
@@ -49,6 +50,7 @@ def span(
         dialect=dialect,
         says=says,
         resource=ResourceIdentity(),
+        ids=ids_of(*says),
         linked_trace_ids=tuple(link.to_bytes(16, "big") for link in links),
     )
 

@@ -18,7 +18,9 @@ from ..model import Evidenced, Lookup, OffloadOutcome, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
 from .declared import CHAIN, COUNT, FLAG, HASH, KIND_NAMES, SIZE, STATUS, TEXT, Declared, Part
+from .emitter import Emitter
 from .values import first, text, told_keys
+from .vllm import request_ids
 
 REQUEST_IDS = ("gen_ai.request.id", "vllm.request.id", "request.id", "request_id")
 """Span attributes that may hold the request's id, the first that does."""
@@ -325,3 +327,12 @@ LOOKUP = Dialect(
 )
 ROUTE = Dialect(name="contract_route", role=Role.ROUTER, needles=(ROUTES.prefix.encode(),), read=read_route)
 OFFLOAD = Dialect(name="contract_offload", role=Role.OFFLOAD, needles=(OFFLOADS.prefix.encode(),), read=read_offload)
+
+EMITTER = Emitter(
+    name="a probe in the engine",
+    dialects=(LOOKUP, ROUTE, OFFLOAD),
+    gives="first missed key, expected chain, extra-key kinds, opt-outs: `direct` evidence",
+    lacks="other workers",
+    switch_on="anything that emits `prefix_cache.{lookup,route,offload}.*`",
+    request_ids=request_ids,
+)

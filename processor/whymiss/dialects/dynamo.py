@@ -20,7 +20,9 @@ from collections.abc import Mapping
 from ..model import Attribute, EngineRequest, Evidenced, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import count, first, milliseconds, text, u64_name
+from .vllm import request_ids
 
 PLAIN_ROUTES = frozenset({"router.route_request", "router.route_request_bidirectional"})
 
@@ -110,3 +112,12 @@ ROUTE = Dialect(name="dynamo_route", role=Role.ROUTER, needles=(b"router.route_r
 PREFILL = Dialect(name="dynamo_prefill", role=Role.ROUTER, needles=(b"prefill_worker_id",), read=read_prefill)
 DECODE = Dialect(name="dynamo_decode", role=Role.ROUTER, needles=(b"decode_worker_id",), read=read_decode)
 ENGINE = Dialect(name="dynamo_engine", role=Role.ENGINE, needles=(b"engine.generate",), read=read_engine)
+
+EMITTER = Emitter(
+    name="Dynamo, spans",
+    dialects=(KV_ROUTE, ROUTE, PREFILL, DECODE, ENGINE),
+    gives="the pick and the blocks promised there, workers of both halves, engine calls",
+    lacks="cached tokens, hashes, other workers' matches",
+    switch_on="`OTEL_EXPORT_ENABLED=1`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`; KV routing; `workers.aliases` from worker ids to names",
+    request_ids=request_ids,
+)

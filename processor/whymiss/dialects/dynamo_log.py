@@ -29,6 +29,7 @@ from ..model import (
     Evidenced,
     GatewayUsage,
     Lookup,
+    RequestIds,
     ResourceIdentity,
     Role,
     RouteDecision,
@@ -37,7 +38,9 @@ from ..model import (
 from ..model.block_hash import NoKeys, keys_of
 from ..wire.fields import scope_name
 from ..wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
+from .emitter import Emitter, Taken
 from .values import count, real, text, u64_name
+from .vllm import request_ids
 
 SCOPE = "dynamo.request_trace"
 SCHEMA = "dynamo.request.trace.v1"
@@ -48,17 +51,6 @@ _MILLISECOND = 1_000_000
 _MILLISECONDS_MAX = 1 << 43  # 278 years: a later time is none
 _WHOLE = 0.01
 """How far from a whole number the promised blocks may be: the rate is printed with finite digits."""
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """What a log request held: evidence for the join, what may leave, and why some of it may not.
-
-    ``rest`` is the request itself where nothing had to be taken out.
-    """
-
-    evidence: tuple[Span, ...]
-    rejected: tuple[str, ...]
-    rest: bytes
 
 
 def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
@@ -129,6 +121,7 @@ def read_log_record(scope: str, fields: LogFields, *, chain_comparable: bool = F
         dialect="dynamo_log",
         says=says,
         resource=ResourceIdentity(),
+        ids=RequestIds.of_all(request_ids(said.request_id) for said in says if said.request_id),
     )
 
 
@@ -220,3 +213,13 @@ def _routes(request: Mapping[str, object], identity: str, promised: int | None) 
         )
         for half, name in halves.items()
     ]
+
+
+EMITTER = Emitter(
+    name="Dynamo, request-trace record (log)",
+    gives="actual cached tokens, promised blocks, workers and ranks",
+    lacks="trace id; its hashes are of Dynamo's own family",
+    switch_on="`DYN_REQUEST_TRACE=1` with the otel sink",
+    request_ids=request_ids,
+    take_logs=take_records,
+)

@@ -16,7 +16,9 @@ from __future__ import annotations
 from ..model import Evidenced, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import text
+from .vllm import request_ids
 
 _SINGLE = "Sending request"
 _PAIR = "Sending concurrent requests"
@@ -47,3 +49,12 @@ def read_decode(span: SpanFields) -> Evidenced | None:
 ROUTE = Dialect(name="smg", role=Role.ROUTER, needles=(_SINGLE.encode(),), read=read_route)
 PREFILL = Dialect(name="smg_prefill", role=Role.ROUTER, needles=(_PAIR.encode(),), read=read_prefill)
 DECODE = Dialect(name="smg_decode", role=Role.ROUTER, needles=(_PAIR.encode(),), read=read_decode)
+
+EMITTER = Emitter(
+    name="SGLang model gateway",
+    dialects=(ROUTE, PREFILL, DECODE),
+    gives="worker (URL), workers of both halves",
+    lacks="policy, match, score",
+    switch_on="`--enable-trace --otlp-traces-endpoint`",
+    request_ids=request_ids,
+)

@@ -26,8 +26,6 @@ from .outcomes import (
     ReleaseReason,
 )
 from .spans import (
-    _CHILD,
-    _SUFFIX,
     EngineRequest,
     Envelope,
     Evidenced,
@@ -35,6 +33,7 @@ from .spans import (
     Lookup,
     OffloadOutcome,
     Request,
+    RequestIds,
     ResourceIdentity,
     RouteDecision,
     Span,
@@ -65,8 +64,6 @@ from .words import (
 __all__ = [
     "DENSE_KINDS",
     "SECOND",
-    "_CHILD",
-    "_SUFFIX",
     "Attribute",
     "Block",
     "Cause",
@@ -98,6 +95,7 @@ __all__ = [
     "Removal",
     "Repeats",
     "Request",
+    "RequestIds",
     "Residency",
     "ResourceIdentity",
     "Role",

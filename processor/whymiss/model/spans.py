@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -129,6 +129,28 @@ class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
 
 
+class RequestIds(msgspec.Struct, frozen=True, gc=False):
+    """The spellings of a request's ids, each without repetition and most exact first; how is the emitter's to know."""
+
+    own: tuple[str, ...] = ()
+    """As told, and as the engine's own parts may shorten it."""
+    callers: tuple[str, ...] = ()
+    """As a caller of the engine's API knows it: one caller's id can stand for several lookups."""
+    served: tuple[str, ...] = ()
+    """``own``, then those under which an engine serves (the first prompt of) a request with such an id."""
+
+    @classmethod
+    def of_all(cls, several: Iterable[RequestIds]) -> RequestIds:
+        """The ids of everything that one span says."""
+        told = list(several)
+        if len(told) == 1:
+            return told[0]
+        own = tuple(dict.fromkeys(name for ids in told for name in ids.own))
+        callers = tuple(dict.fromkeys(name for ids in told for name in ids.callers))
+        served = tuple(dict.fromkeys((*own, *(name for ids in told for name in ids.served))))
+        return cls(own, callers, served)
+
+
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A claimed span: its bytes and the few fields that its dialect read."""
 
@@ -145,6 +167,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dialect: str
     says: tuple[Evidenced, ...]
     resource: ResourceIdentity
+    ids: RequestIds = RequestIds()
     linked_trace_ids: tuple[bytes, ...] = ()
     sensitive: tuple[str, ...] = ()
     """Names of attributes of the span that must not leave."""
@@ -154,49 +177,19 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Number of the accepted request that it came in, where requests are numbered; else 0."""
 
 
-_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
-_CHILD = re.compile(r"^\d+_")
-_SERVED = re.compile(r"(?:chatcmpl-(?P<chat>.+)|cmpl-(?P<completion>.+)-\d+)", re.DOTALL)
-
-
 def request_ids(span: Span) -> tuple[str, ...]:
-    """The ids under which a span's request may be known, most exact first.
-
-    vLLM's engine core appends ``-`` and eight hex digits to the external id and puts ``n_`` before
-    the ids of the children of one request.
-    """
-    found: dict[str, None] = {}
-    for said in span.says:
-        exact = said.request_id
-        if exact:
-            plain = _CHILD.sub("", exact)
-            for spelling in (exact, plain, _SUFFIX.sub("", plain)):
-                found.setdefault(spelling, None)
-    return tuple(found)
+    """The ids under which a span's request may be known, most exact first."""
+    return span.ids.own
 
 
 def caller_ids(span: Span) -> tuple[str, ...]:
-    """The ids of ``request_ids`` as a caller of the engine's API knows them.
-
-    vLLM serves a request with the header ``X-Request-Id: x`` as ``chatcmpl-x``, and the prompts of a
-    completion request as ``cmpl-x-0`` and so on: one caller's id can stand for several lookups.
-    """
-    return tuple(dict.fromkeys([_callers(name) for name in request_ids(span)]))
+    """The ids of ``request_ids`` as a caller of the engine's API knows them: one can stand for several lookups."""
+    return span.ids.callers
 
 
 def served_ids(span: Span) -> tuple[str, ...]:
-    """The ids of ``request_ids``, then those under which vLLM serves (the first prompt of) such a request."""
-    spoken = request_ids(span)
-    if not spoken:
-        return ()
-    plain = [name for name in spoken if _SERVED.fullmatch(name) is None]
-    served = [form for name in plain for form in (f"chatcmpl-{name}", f"cmpl-{name}-0")]
-    return tuple(dict.fromkeys((*spoken, *served)))
-
-
-def _callers(name: str) -> str:
-    served = _SERVED.fullmatch(name)
-    return name if served is None else served["chat"] or served["completion"]
+    """The ids of ``request_ids``, then those under which an engine serves (the first prompt of) such a request."""
+    return span.ids.served
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

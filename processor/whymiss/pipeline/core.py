@@ -13,8 +13,7 @@ import msgspec
 
 from ..config import Config, RedactionConfig
 from ..dialects.claim import Dialect
-from ..dialects.dynamo_log import take_records
-from ..dialects.registry import candidates, claim, identify, possible
+from ..dialects.registry import candidates, claim, identify, possible, take_logs
 from ..errors import BadInput
 from ..evidence.grouping import engine_says, group, lookup_says
 from ..join import Joiner
@@ -143,7 +142,7 @@ class Pipeline:
             source = KvSource(name=one.source, worker=one.worker, rank=one.rank, model=one.model)
             if self.kv_frames(source, one.frames, record.observed_unix_nanos, now=now).kind == "bad":
                 rejected.append("body: is no batch of KV-cache events")
-        traced = take_records(taken.rest)
+        traced = take_logs(taken.rest)
         rejected += traced.rejected
         message = f"{len(rejected)} record(s) rejected: {rejected[0]}" if rejected else ""
         outgoing = [untouched(Signal.LOGS, traced.rest, 0, ticket=ticket)] if traced.rest else []

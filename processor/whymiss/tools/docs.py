@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO
 
 from ..attribution import TABLE
-from ..dialects.emitters import EMITTERS
 from ..dialects.prompts import PROMPT_ATTRIBUTES
+from ..dialects.registry import EMITTERS
 from ..errors import BadInput
 from ..measures import INSTRUMENTS, MEANINGS
 from ..model import Cause, Owner
