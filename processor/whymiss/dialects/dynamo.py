@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model import Attribute, EngineRequest, Evidenced, Role, RouteDecision
+from ..model import HALVES, Attribute, EngineRequest, Evidenced, Half, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
 from .emitter import Emitter
@@ -27,9 +27,9 @@ from .vllm import request_ids
 PLAIN_ROUTES = frozenset({"router.route_request", "router.route_request_bidirectional"})
 
 
-def _phase(value: Attribute) -> str | None:
+def _phase(value: Attribute) -> Half | None:
     phase = (text(value) or "").lower()
-    return phase if phase in {"prefill", "decode"} else None
+    return next((half for half in HALVES if half == phase), None)
 
 
 def read_kv_route(span: SpanFields) -> Evidenced | None:
@@ -65,11 +65,11 @@ def read_route(span: SpanFields) -> Evidenced | None:
     )
 
 
-def _served(span: SpanFields, half: str) -> Evidenced | None:
+def _served(span: SpanFields, half: Half) -> Evidenced | None:
     """One half's worker as the frontend learned it; where both are the same one there is no pair."""
     attributes: Mapping[str, Attribute] = span.attributes
     mine = u64_name(attributes.get(f"{half}_worker_id"))
-    others = {u64_name(attributes.get(f"{one}_worker_id")) for one in ("prefill", "decode")} - {None}
+    others = {u64_name(attributes.get(f"{one}_worker_id")) for one in HALVES} - {None}
     if span.name != "http-request" or mine is None:
         return None
     return RouteDecision(

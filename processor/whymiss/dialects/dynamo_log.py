@@ -24,6 +24,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model import (
+    HALVES,
     Attribute,
     Envelope,
     Evidenced,
@@ -194,11 +195,7 @@ def _promised(rate: float | None, prompt: int | None, size: int | None) -> int |
 
 def _routes(request: Mapping[str, object], identity: str, promised: int | None) -> list[RouteDecision]:
     worker = _mapping(request.get("worker"))
-    halves = {
-        half: name
-        for half in ("prefill", "decode")
-        if (name := u64_name(_value(worker, f"{half}_worker_id"))) is not None
-    }
+    halves = {half: name for half in HALVES if (name := u64_name(_value(worker, f"{half}_worker_id"))) is not None}
     pair = len(set(halves.values())) == 2
     return [
         RouteDecision(

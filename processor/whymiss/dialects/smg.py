@@ -13,7 +13,7 @@ Source: sglang ``sgl-model-gateway/src/{observability,routers/http}`` at ``f8daa
 
 from __future__ import annotations
 
-from ..model import Evidenced, Role, RouteDecision
+from ..model import Evidenced, Half, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
 from .emitter import Emitter
@@ -24,7 +24,7 @@ _SINGLE = "Sending request"
 _PAIR = "Sending concurrent requests"
 
 
-def _read(span: SpanFields, event_name: str, key: str, phase: str | None) -> Evidenced | None:
+def _read(span: SpanFields, event_name: str, key: str, phase: Half | None) -> Evidenced | None:
     urls = [url for event in span.events if event.name == event_name and (url := text(event.attributes.get(key)))]
     if not urls:
         return None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from ..model import EngineRequest, RouteDecision, Span, request_ids
+from ..model import EngineRequest, Half, RouteDecision, Span, request_ids
 
-Side: TypeAlias = Literal["prefill", "decode"]
+Side: TypeAlias = Half
 
 
 class Sides(msgspec.Struct, frozen=True):
@@ -68,9 +68,7 @@ def _request(span: Span) -> EngineRequest | None:
 
 def _said(span: Span) -> Side | None:
     said = _request(span)
-    if said is None or said.prefill_only == said.decode_only:  # guard: side-both
-        return None
-    return "prefill" if said.prefill_only else "decode"
+    return None if said is None else said.half
 
 
 def _parents(engine: Span, by_key: Mapping[tuple[bytes, bytes], Span]) -> Side | None:

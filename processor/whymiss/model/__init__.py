@@ -26,10 +26,12 @@ from .outcomes import (
     ReleaseReason,
 )
 from .spans import (
+    HALVES,
     EngineRequest,
     Envelope,
     Evidenced,
     GatewayUsage,
+    Half,
     Lookup,
     OffloadOutcome,
     Request,
@@ -63,6 +65,7 @@ from .words import (
 
 __all__ = [
     "DENSE_KINDS",
+    "HALVES",
     "SECOND",
     "Attribute",
     "Block",
@@ -77,6 +80,7 @@ __all__ = [
     "GatewayUsage",
     "Grade",
     "GroupSpec",
+    "Half",
     "Holder",
     "Hole",
     "JoinOutcome",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: bytes
     scope: bytes
+
+
+Half: TypeAlias = Literal["prefill", "decode"]
+"""One half of a disaggregated pair."""
+HALVES: tuple[Half, ...] = ("prefill", "decode")
 
 
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,6 +44,13 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str | None = None
     prefill_only: bool = False
     decode_only: bool = False
+
+    @property
+    def half(self) -> Half | None:
+        """The half of a disaggregated pair that the engine says it was; ``None`` where it does not say, or says both."""
+        if self.prefill_only == self.decode_only:  # guard: half-both, side-both
+            return None
+        return "prefill" if self.prefill_only else "decode"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +94,8 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     prefix_aware: bool | None = None
     model: str | None = None
-    phase: str | None = None
-    """``prefill`` or ``decode``: the half of a disaggregated pair that the decision is about, if it is one."""
+    phase: Half | None = None
+    """The half of a disaggregated pair that the decision is about, if it is one."""
     made_before: bool = False
     """The span begins once the decision is made, and not with it."""
 
