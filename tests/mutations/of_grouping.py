@@ -91,7 +91,7 @@ COMPANIONS = guards(
 )
 
 JOIN_HALVES = guards(
-    "tests/test_guards_halves.py",
+    "tests/test_join_halves.py",
     ("half-any", "any span may speak of a half", replace("Name", "all")),
     ("half-phase", "a decision without a phase is of no half", drop_operand("and", 1)),
     ("half-both", "who says both halves says none", replace("Compare", "not (Attribute_0 or Attribute_1)")),
