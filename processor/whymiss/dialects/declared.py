@@ -7,11 +7,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..model import Attribute
+from ..model import OFFLOAD_STATUSES, Attribute
 from .values import count, names, text, truth
 
 EXTRA_KEY_KINDS = frozenset({"cache_salt", "lora", "mm", "prompt_embeds"})
-OFFLOAD_STATUSES = frozenset({"none", "hit", "miss", "timeout", "failed", "stale"})
 Example: TypeAlias = str | bool | int | list[str]
 
 

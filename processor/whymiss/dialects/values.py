@@ -103,7 +103,7 @@ def told_keys(first_miss: Attribute, expected: Attribute) -> ToldKeys:
     """The first missed key and the expected chain of one lookup.
 
     One emitter writes both, so either may show in which notation the other is. A chain of which one element
-    cannot be read is absent as a whole: its other keys would stand at the wrong depths.
+    cannot be read is absent as a whole: its other keys would be at the wrong depths.
     """
     chain = expected if isinstance(expected, list) else []
     together = keys_of((first_miss, *chain)) if first_miss is not None else NoKeys.MALFORMED

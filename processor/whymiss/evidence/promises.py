@@ -6,10 +6,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..model import LedgerView, Moment, OffloadOutcome, Reason, Removal, Request, RouteDecision, Span, StreamId
+from ..model import (
+    OFFLOAD_STATUSES,
+    LedgerView,
+    Moment,
+    OffloadOutcome,
+    Reason,
+    Removal,
+    Request,
+    RouteDecision,
+    Span,
+    StreamId,
+)
 from .workers import Workers
 
-_WORST_FIRST = ("timeout", "failed", "stale", "miss", "hit", "none", None)
+_WORST_FIRST = (*OFFLOAD_STATUSES, None)
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,7 @@ from .verdicts import (
     Verdict,
 )
 from .words import (
+    OFFLOAD_STATUSES,
     SECOND,
     Attribute,
     Cause,
@@ -66,6 +67,7 @@ from .words import (
 __all__ = [
     "DENSE_KINDS",
     "HALVES",
+    "OFFLOAD_STATUSES",
     "SECOND",
     "Attribute",
     "Block",

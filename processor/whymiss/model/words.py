@@ -87,6 +87,10 @@ class Grade(StrEnum):
     NONE = "none"
 
 
+OFFLOAD_STATUSES = ("timeout", "failed", "stale", "miss", "hit", "none")
+"""How a lookup in a tier below may end, the worst first; ``none``: there was none."""
+
+
 class Residency(StrEnum):
     """What a record says of one block at one moment."""
 
