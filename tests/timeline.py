@@ -16,7 +16,6 @@ from whymiss.model import (
     OffloadOutcome,
     Released,
     ReleaseReason,
-    RequestIds,
     ResourceIdentity,
     Role,
     RouteDecision,
@@ -50,13 +49,8 @@ def span_of(
         dialect="test",
         says=(said,),
         resource=ResourceIdentity(),
-        ids=ids_of(said),
+        spellings=request_ids,
     )
-
-
-def ids_of(*says: Evidenced) -> RequestIds:
-    """The ids of a span that says this, as vLLM has them."""
-    return RequestIds.of_all(request_ids(said.request_id) for said in says if said.request_id)
 
 
 def left(reason: ReleaseReason, *spans: Span) -> tuple[str, frozenset[bytes]]:

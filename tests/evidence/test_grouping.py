@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.timeline import ids_of
+from whymiss.dialects.vllm import request_ids
 from whymiss.evidence.grouping import group
 from whymiss.model import (
     HALVES,
@@ -51,7 +51,7 @@ def span(
         dialect=dialect,
         says=says,
         resource=ResourceIdentity(),
-        ids=ids_of(*says),
+        spellings=request_ids,
         linked_trace_ids=tuple(link.to_bytes(16, "big") for link in links),
     )
 

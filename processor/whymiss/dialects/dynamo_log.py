@@ -30,7 +30,6 @@ from ..model import (
     Evidenced,
     GatewayUsage,
     Lookup,
-    RequestIds,
     ResourceIdentity,
     Role,
     RouteDecision,
@@ -122,7 +121,7 @@ def read_log_record(scope: str, fields: LogFields, *, chain_comparable: bool = F
         dialect="dynamo_log",
         says=says,
         resource=ResourceIdentity(),
-        ids=RequestIds.of_all(request_ids(said.request_id) for said in says if said.request_id),
+        spellings=request_ids,
     )
 
 

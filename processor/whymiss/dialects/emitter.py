@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..model import RequestIds, Span
+from ..model import Span, Spellings
 from .claim import Dialect
 
 
@@ -21,15 +21,10 @@ class Taken(msgspec.Struct, frozen=True):
     rest: bytes
 
 
-def as_told(request_id: str) -> RequestIds:
-    """An id that has one spelling."""
-    return RequestIds((request_id,), (request_id,), (request_id,))
-
-
 class Emitter(msgspec.Struct, frozen=True, kw_only=True):
     """Its dialects, in the order in which they are tried; its ids and log records; and its row in the documentation.
 
-    ``request_ids`` gives the spellings of an id that its spans tell. ``take_logs`` takes its records out of an
+    ``request_ids`` says how the ids that its spans tell are spelled elsewhere. ``take_logs`` takes its records out of an
     encoded ``ExportLogsServiceRequest`` (raises ``BadInput`` where the bytes are none), where it emits such.
     """
 
@@ -38,5 +33,5 @@ class Emitter(msgspec.Struct, frozen=True, kw_only=True):
     lacks: str
     switch_on: str
     dialects: tuple[Dialect, ...] = ()
-    request_ids: Callable[[str], RequestIds] = as_told
+    request_ids: Spellings = Spellings()
     take_logs: Callable[[bytes], Taken] | None = None

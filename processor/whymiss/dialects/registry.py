@@ -10,7 +10,6 @@ from ..model import (
     Envelope,
     Evidenced,
     GatewayUsage,
-    RequestIds,
     ResourceIdentity,
     Role,
     Span,
@@ -55,7 +54,7 @@ EMITTERS: tuple[Emitter, ...] = (
 """All that is known of any emitter, in the order in which their dialects are tried."""
 
 DIALECTS: tuple[Dialect, ...] = tuple(dialect for emitter in EMITTERS for dialect in emitter.dialects)
-_IDS = {dialect.name: emitter.request_ids for emitter in EMITTERS for dialect in emitter.dialects}
+_SPELLINGS = {dialect.name: emitter.request_ids for emitter in EMITTERS for dialect in emitter.dialects}
 
 # A span that several dialects read is, to the join, what the first of these says.
 _RANKING = (Role.ENGINE, Role.LOOKUP, Role.OFFLOAD, Role.ROUTER, Role.GATEWAY)
@@ -128,9 +127,7 @@ def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: 
         dialect=leader.name,
         says=tuple(said for _, said in claimed if said is not None),
         resource=resource,
-        ids=RequestIds.of_all(
-            _IDS[dialect.name](said.request_id) for dialect, said in claimed if said and said.request_id
-        ),
+        spellings=_SPELLINGS[leader.name],
         linked_trace_ids=_links(fields),
         sensitive=_union(dialect.sensitive for dialect, _ in claimed),
         digested=_union(dialect.digested for dialect, _ in claimed),

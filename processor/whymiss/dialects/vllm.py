@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from ..model import EngineRequest, Evidenced, RequestIds, Role
+from ..model import EngineRequest, Evidenced, Role, Spellings
 from ..wire.fields import SpanFields
 from .claim import Dialect
 from .emitter import Emitter
@@ -42,24 +42,33 @@ def read_request(span: SpanFields) -> Evidenced | None:
     )
 
 
-def request_ids(request_id: str) -> RequestIds:
-    """The ids of one request, which routers, tiers and gateways repeat.
-
-    The engine core appends ``-`` and eight hex digits to the external id and puts ``n_`` before the ids of the children
-    of one request. A request with the header ``X-Request-Id: x`` is served as ``chatcmpl-x``, and the prompts of a
-    completion request as ``cmpl-x-0`` and so on.
-    """
+def _own(request_id: str) -> tuple[str, ...]:
+    # The engine core appends "-" and eight hex digits, and puts "n_" before the ids of the children of one request.
     plain = _CHILD.sub("", request_id)
-    own = tuple(dict.fromkeys((request_id, plain, _SUFFIX.sub("", plain))))
-    unserved = [name for name in own if _SERVED.fullmatch(name) is None]
-    served = [form for name in unserved for form in (f"chatcmpl-{name}", f"cmpl-{name}-0")]
-    callers = tuple(dict.fromkeys([_callers(name) for name in own]))
-    return RequestIds(own, callers, tuple(dict.fromkeys((*own, *served))))
+    return tuple(dict.fromkeys((request_id, plain, _SUFFIX.sub("", plain))))
 
 
-def _callers(name: str) -> str:
+def _callers(request_id: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([_unserved(name) for name in _own(request_id)]))
+
+
+def _served(request_id: str) -> tuple[str, ...]:
+    own = _own(request_id)
+    plain = [name for name in own if _SERVED.fullmatch(name) is None]
+    return tuple(dict.fromkeys((*own, *[form for name in plain for form in (f"chatcmpl-{name}", f"cmpl-{name}-0")])))
+
+
+def _unserved(name: str) -> str:
     served = _SERVED.fullmatch(name)
     return name if served is None else served["chat"] or served["completion"]
+
+
+request_ids = Spellings(own=_own, callers=_callers, served=_served)
+"""The ids of one request, which routers, tiers and gateways repeat.
+
+The engine core's id has a suffix or a child's number, which the API's has not. A request with the header
+``X-Request-Id: x`` is served as ``chatcmpl-x``, and the prompts of a completion request as ``cmpl-x-0`` and so on.
+"""
 
 
 def rank_in_name(name: str) -> int | None:

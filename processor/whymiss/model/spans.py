@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -141,26 +141,23 @@ class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
 
 
-class RequestIds(msgspec.Struct, frozen=True, gc=False):
-    """The spellings of a request's ids, each without repetition and most exact first; how is the emitter's to know."""
+def as_told(request_id: str) -> tuple[str, ...]:
+    """An id in the one spelling that it has."""
+    return (request_id,)
 
-    own: tuple[str, ...] = ()
+
+class Spellings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How an emitter's ids are spelled elsewhere: from an id that a span tells to its spellings, most exact first."""
+
+    own: Callable[[str], tuple[str, ...]] = as_told
     """As told, and as the engine's own parts may shorten it."""
-    callers: tuple[str, ...] = ()
+    callers: Callable[[str], tuple[str, ...]] = as_told
     """As a caller of the engine's API knows it: one caller's id can stand for several lookups."""
-    served: tuple[str, ...] = ()
-    """``own``, then those under which an engine serves (the first prompt of) a request with such an id."""
+    served: Callable[[str], tuple[str, ...]] = as_told
+    """As ``own``, then as an engine serves (the first prompt of) a request with such an id."""
 
-    @classmethod
-    def of_all(cls, several: Iterable[RequestIds]) -> RequestIds:
-        """The ids of everything that one span says."""
-        told = list(several)
-        if len(told) == 1:
-            return told[0]
-        own = tuple(dict.fromkeys(name for ids in told for name in ids.own))
-        callers = tuple(dict.fromkeys(name for ids in told for name in ids.callers))
-        served = tuple(dict.fromkeys((*own, *(name for ids in told for name in ids.served))))
-        return cls(own, callers, served)
+
+AS_TOLD = Spellings()
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -179,7 +176,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dialect: str
     says: tuple[Evidenced, ...]
     resource: ResourceIdentity
-    ids: RequestIds = RequestIds()
+    spellings: Spellings = AS_TOLD
     linked_trace_ids: tuple[bytes, ...] = ()
     sensitive: tuple[str, ...] = ()
     """Names of attributes of the span that must not leave."""
@@ -190,18 +187,25 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def request_ids(span: Span) -> tuple[str, ...]:
-    """The ids under which a span's request may be known, most exact first."""
-    return span.ids.own
+    """The ids under which a span's request may be known, most exact first, each once."""
+    return _spelled(span, span.spellings.own)
 
 
 def caller_ids(span: Span) -> tuple[str, ...]:
     """The ids of ``request_ids`` as a caller of the engine's API knows them: one can stand for several lookups."""
-    return span.ids.callers
+    return _spelled(span, span.spellings.callers)
 
 
 def served_ids(span: Span) -> tuple[str, ...]:
-    """The ids of ``request_ids``, then those under which an engine serves (the first prompt of) such a request."""
-    return span.ids.served
+    """The ids of ``request_ids`` and those under which an engine serves (the first prompt of) such a request."""
+    return _spelled(span, span.spellings.served)
+
+
+def _spelled(span: Span, spell: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    told = dict.fromkeys([said.request_id for said in span.says if said.request_id])
+    if len(told) == 1:
+        return spell(*told)
+    return tuple(dict.fromkeys([name for request_id in told for name in spell(request_id)]))
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
