@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.timeline import Timeline, late, left, span_of, summary
 from whymiss.config import JoinConfig
 from whymiss.join import REMEMBERED_BYTES, SERVICES_MAX, SPAN_OVERHEAD_BYTES, Joiner
-from whymiss.model import Late, Released, ReleaseReason, ResourceIdentity, Role, RouteDecision, Span
+from whymiss.model import Half, Late, Released, ReleaseReason, ResourceIdentity, Role, RouteDecision, Span
 
 COMPLETE, HOLD, DRAIN, SHED = ReleaseReason.COMPLETE, ReleaseReason.HOLD, ReleaseReason.DRAIN, ReleaseReason.SHED
 CONFIG = JoinConfig(hold_seconds=8, linger_seconds=2, remembered_seconds=60)
@@ -53,7 +53,7 @@ def test_nobody_lingers_before_a_first_hold_has_shown_who_comes() -> None:
     timeline().at(0).arrive(engine).at(7.9).expect().at(8).expect(left(HOLD, engine))
 
 
-def half(trace: int, number: int, phase: str) -> Span:
+def half(trace: int, number: int, phase: Half) -> Span:
     """A sidecar's span around one half of a disaggregated request."""
     return msgspec.structs.replace(span_of(Role.ROUTER, trace, number), says=(RouteDecision(phase=phase),))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+from whymiss.dialects.vllm import request_ids
 from whymiss.join import Joiner
 from whymiss.model import (
     EngineRequest,
@@ -48,6 +49,7 @@ def span_of(
         dialect="test",
         says=(said,),
         resource=ResourceIdentity(),
+        spellings=request_ids,
     )
 
 

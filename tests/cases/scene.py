@@ -25,7 +25,7 @@ EPOCH = 1_700_000_000
 STEP = 0.08
 """From the lookup to the batch of the step that follows it, in seconds."""
 
-Value = str | int | float | bool | list[str] | list[int]
+Value = str | int | float | bool | bytes | list[str] | list[int] | list[bytes]
 
 
 def text(tokens: int, topic: str = "") -> list[int]:
@@ -352,4 +352,6 @@ def _attribute(key: str, value: Value) -> KeyValue:
         return KeyValue(key=key, value=AnyValue(int_value=value))
     if isinstance(value, float):
         return KeyValue(key=key, value=AnyValue(double_value=value))
+    if isinstance(value, bytes):
+        return KeyValue(key=key, value=AnyValue(bytes_value=value))
     return KeyValue(key=key, value=AnyValue(string_value=value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whymiss.config import Config, ExporterConfig, parse
+from whymiss.config.dimensions import DIMENSIONS
 from whymiss.errors import ConfigError
 
 
@@ -118,6 +119,7 @@ from whymiss.errors import ConfigError
         ("attribution: {match_unit: 17, block_size: 16}", "attribution.match_unit: must be a multiple of block_size"),
         ("redaction: {digest_key: short}", "redaction.digest_key: must have at least 16 characters"),
         ("redaction: {digest_key_id: ''}", "redaction.digest_key_id: must not be empty"),
+        ("measures: {dimensions: [model, tenant]}", f"measures.dimensions[1]: must be one of {', '.join(DIMENSIONS)}"),
         ("measures: {dimensions: [model, model]}", "measures.dimensions: names a dimension twice"),
         ("telemetry: {otlp_endpoint: 'localhost:4318', otlp_protocol: http/protobuf}",
          "telemetry.otlp_endpoint: must look like http://host:4318 or https://host:4318"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dialects.emitted import Value, encoded
+from whymiss import dialects
 from whymiss.dialects.claim import Dialect
-from whymiss.dialects.emitters import EMITTERS
-from whymiss.dialects.registry import DIALECTS, candidates, claim
+from whymiss.dialects.registry import DIALECTS, EMITTERS, candidates, claim
 from whymiss.errors import BadInput
 from whymiss.model import Envelope, ResourceIdentity
 
@@ -47,10 +51,10 @@ values: st.SearchStrategy[Value] = st.one_of(
 )
 
 
-def told(raw: bytes, dialects: Sequence[Dialect]) -> str:
+def told(raw: bytes, among: Sequence[Dialect]) -> str:
     """All that is said of a span, or of why it cannot be read."""
     try:
-        span = claim(raw, Envelope(resource=b"", scope=b""), ResourceIdentity(), dialects)
+        span = claim(raw, Envelope(resource=b"", scope=b""), ResourceIdentity(), among)
     except BadInput as problem:
         return str(problem)
     return "" if span is None else repr(span.says)
@@ -76,10 +80,33 @@ def test_any_bytes_before_a_needle_are_read_or_bad_input(noise: bytes, needle: b
     told(noise + needle, DIALECTS)
 
 
-def test_every_dialect_stands_in_the_table_of_emitters_once() -> None:
-    listed = [dialect.name for emitter in EMITTERS for dialect in emitter.dialects]
-    assert sorted(listed) == sorted(dialect.name for dialect in DIALECTS)
+def test_every_dialect_has_a_name_of_its_own() -> None:
+    listed = [dialect.name for dialect in DIALECTS]
     assert len(set(listed)) == len(listed)
+
+
+def test_every_file_of_an_emitter_is_in_the_registry_once() -> None:
+    found = [
+        importlib.import_module(f"{dialects.__name__}.{one.name}") for one in pkgutil.iter_modules(dialects.__path__)
+    ]
+    exported = [module.EMITTER for module in found if hasattr(module, "EMITTER")]
+    assert len(exported) == len(EMITTERS)
+    assert all(any(one is listed for listed in EMITTERS) for one in exported)
+    assert all(emitter.gives and emitter.switch_on for emitter in EMITTERS)
+
+
+SHARED = {"claim", "contract", "declared", "prompts", "registry"}
+"""What the rest of the package may know of the dialects: how they are asked, the input contract, and what may hold prompts."""
+
+
+def test_no_emitter_is_known_outside_of_the_dialects() -> None:
+    package = Path(dialects.__path__[0]).parent
+    for path in package.rglob("*.py"):
+        if path.parent.name != "dialects":
+            known = re.findall(
+                r"^ *from \.+dialects(?:\.(\w+))? import ([\w, ]+)", path.read_text(encoding="utf-8"), re.MULTILINE
+            )
+            assert {module or names for module, names in known} <= SHARED, path
 
 
 def test_every_dialect_can_be_found_by_its_needles() -> None:

@@ -22,7 +22,7 @@ from tests.evidence.told import (
     reading,
 )
 from whymiss.evidence.requests.request_log import RequestLog
-from whymiss.model import Block, Fact, Reason, Removal, Residency, Store, StreamId, Tier, TierEvidence
+from whymiss.model import Block, Fact, GroupSpec, Reason, Removal, Residency, Store, StreamId, Tier, TierEvidence
 
 CHAIN = (1, 2, 3)
 STORAGE, MORE = StreamId("SHARED_STORAGE", 0), StreamId("more storage", 0)
@@ -62,6 +62,20 @@ def test_how_much_a_holder_holds_is_said_only_where_no_further_block_may_be_held
     holed = Told(others=[OTHER], events=held(1, 2, by=OTHER), holes={OTHER: hole(100, 200)})
     assert [one.leading_blocks for one in facts(holed).fleet.holders] == [None]
     assert facts(Told(others=[OTHER])).fleet.holders == (), "who never had it holds none"
+
+
+def test_a_block_never_seen_before_one_that_was_does_not_end_what_a_holder_holds() -> None:
+    record = Told(others=[OTHER], events=held(1, 3, by=OTHER))
+    assert [one.leading_blocks for one in facts(record).fleet.holders] == [None]
+    sparse = Told(others=[OTHER], events=held(1, 3, by=OTHER), specs=[GroupSpec(group=1, kind="mamba")])
+    assert [one.leading_blocks for one in facts(sparse).fleet.holders] == [1]
+    tier = Told(others=[OTHER], events=held(1, 3, by=OTHER, tier=Tier.HOST), below={OTHER: [Tier.HOST]})
+    assert [one.leading_blocks for one in facts(tier).fleet.holders] == [1]
+
+
+def test_a_block_never_seen_before_one_that_was_does_not_end_what_a_worker_lost() -> None:
+    assert lost(*became(EVICTED, 1, 2, by=OTHER)) == (True, 2)
+    assert lost(*became(EVICTED, 1, 3, by=OTHER)) == (True, None)
 
 
 # --- losers ----------------------------------------------------------------------------------------------

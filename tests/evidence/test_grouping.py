@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whymiss.dialects.vllm import request_ids
 from whymiss.evidence.requests.grouping import group
 from whymiss.model import (
+    HALVES,
     EngineRequest,
     Envelope,
     Evidenced,
@@ -49,6 +51,7 @@ def span(
         dialect=dialect,
         says=says,
         resource=ResourceIdentity(),
+        spellings=request_ids,
         linked_trace_ids=tuple(link.to_bytes(16, "big") for link in links),
     )
 
@@ -201,7 +204,7 @@ def test_a_vllm_pair_is_told_apart_by_its_sidecar() -> None:
 
 def test_halves_that_run_at_once_are_both_judged() -> None:
     prefill, decode = pair()
-    sidecar = [span(number, RouteDecision(phase=phase)) for number, phase in ((8, "prefill"), (9, "decode"))]
+    sidecar = [span(number, RouteDecision(phase=phase)) for number, phase in zip((8, 9), HALVES, strict=True)]
     # The second one makes seven tokens, so it is no prefill; the first may be either.
     requests, _ = group([prefill, decode, *sidecar])
     assert len(requests) == 2

@@ -156,3 +156,43 @@ def test_a_boundary_is_named_only_if_the_dense_group_surely_ends_there() -> None
     assert vetoed(sparse(lost, became(EVICTED, 3))) == (2, Reason.NONE)
     # Nothing was vetoed: what may be held beyond it does not matter.
     assert vetoed(sparse(held(1, 2, group=1), became(AMBIGUOUS, 3))) == (None, Reason.NONE)
+
+
+# --- a block that was never seen between others that were ------------------------------------------------
+
+
+@pytest.mark.parametrize("later", [held(4), [*held(4), *became(EVICTED, 4)]])
+def test_a_block_never_seen_before_one_that_was_ends_no_chain(later: list[Event]) -> None:
+    said = facts(Told(events=[*held(1, 2), *later]), 1, 2, 3, 4)
+    assert said.here is not None
+    assert (said.here.state, said.record_gap) == (Residency.RESIDENT, Reason.NONE)
+    assert (said.dense_ahead, said.ahead_gap, said.recoverable) == (2, Reason.AMBIGUOUS_CHAIN, None)
+
+
+def test_a_block_never_seen_ends_a_chain_where_no_later_one_was() -> None:
+    said = facts(Told(events=held(1, 2)), 1, 2, 3, 4)
+    assert (said.dense_ahead, said.ahead_gap, said.recoverable) == (2, Reason.NONE, 2)
+
+
+def test_an_evicted_block_ends_what_is_held_whatever_follows() -> None:
+    said = facts(Told(events=[*held(1, 2, 3, 4), *became(EVICTED, 2)]), 1, 2, 3, 4)
+    assert (said.dense_ahead, said.ahead_gap, said.recoverable) == (1, Reason.NONE, 4)
+
+
+@pytest.mark.parametrize("later", [held(2), [*held(2), *became(EVICTED, 2)]])
+def test_a_first_missed_block_never_seen_before_one_that_was_proves_nothing(later: list[Event]) -> None:
+    said = facts(Told(events=later), 1, 2, 3, 4)
+    assert said.here is not None
+    assert (said.here.state, said.record_gap) == (Residency.NEVER_SEEN, Reason.AMBIGUOUS_CHAIN)
+    assert facts(Told(events=later), 1).record_gap is Reason.NONE
+
+
+def test_a_hole_explains_a_block_that_was_never_seen_first() -> None:
+    said = facts(Told(events=held(2), holes={ME: hole(100, 200)}), 1, 2, 3, 4)
+    assert said.record_gap is Reason.EVENTS_DROPPED
+
+
+def test_a_sparse_group_may_hold_a_block_without_its_parent() -> None:
+    said = facts(Told(events=[*held(1, 2, 4)], specs=[MAMBA]), 1, 2, 3, 4)
+    assert (said.dense_ahead, said.ahead_gap, said.recoverable) == (2, Reason.NONE, 2)
+    assert facts(Told(events=held(2), specs=[MAMBA]), 1, 2, 3, 4).record_gap is Reason.NONE

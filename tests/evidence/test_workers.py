@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from whymiss.config import WorkersConfig, parse
-from whymiss.evidence.requests.workers import KnownWorkers, Workers, plain_name
+from whymiss.evidence.requests.workers import KnownWorkers, Workers
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.ledger import Ledger
 from whymiss.model import (
@@ -96,10 +94,26 @@ def test_an_alias_means_its_worker_and_an_ambiguous_name_means_none() -> None:
     assert known("{aliases: {pod-2: ['ns/pod-1']}}").find("ns/pod-1") == (None, None)
 
 
-@given(st.sampled_from(KNOWN), st.sampled_from(["{}", "http://{}", "https://{}/v1/x", " {} "]))
-def test_scheme_path_and_spaces_are_no_part_of_a_name(worker: str, form: str) -> None:
-    if "/" not in worker:
-        assert plain_name(form.format(worker)) == worker
+@pytest.mark.parametrize(
+    ("name", "worker", "rank"),
+    [
+        ("[fd00::1]:8000", "[fd00::1]:8000", None),
+        ("http://[FD00:0:0::1]:8000/v1", "[fd00::1]:8000", None),
+        ("fd00:0::1", "[fd00::1]:8000", None),
+        ("[fd00::1]", "[fd00::1]:8000", None),
+        ("[fd00::1]:8001", None, None),
+        ("fd00::2", "FD00::2", None),
+        ("[fd00::2]:8000", "FD00::2", None),
+        ("[fd00::2]:8000-rank-1", "FD00::2", 1),
+        ("fd00::3", None, None),
+        ("fd00::", None, None),
+        ("[fd00::3]:8001", "[fd00::3]:8001", None),
+    ],
+)
+def test_an_ipv6_address_means_the_worker_that_lives_there(name: str, worker: str | None, rank: int | None) -> None:
+    there = ("[fd00::1]:8000", "FD00::2", "[fd00::3]:8000", "[fd00::3]:8001")
+    known = KnownWorkers([StreamId(one, 0) for one in there], {})
+    assert known.find(name) == (worker, rank)
 
 
 def test_the_operators_map_comes_before_what_a_resource_says() -> None:

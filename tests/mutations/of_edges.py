@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, keep, never, replace, take
 
 JOIN_GROUPS = guards(
-    "tests/test_guards_join.py tests/test_guards_join_past.py tests/test_join.py",
+    "tests/test_join_late.py tests/test_join_released.py tests/test_join.py",
     ("join-repeated", "exporters repeat spans", drop()),
     ("join-repeated-many", "exporters repeat spans of large requests", drop()),
     ("join-links-max", "a span that sums up many requests belongs to none", drop_operand("and", 1)),
@@ -14,7 +14,7 @@ JOIN_GROUPS = guards(
 )
 
 JOIN_JOINER = guards(
-    "tests/test_guards_join.py tests/test_guards_join_past.py tests/test_join.py",
+    "tests/test_join_late.py tests/test_join_released.py tests/test_join.py",
     ("join-late", "a span of a released request is late", never()),
     ("join-late-learnt", "a late span teaches whom to wait for", drop()),
     ("join-late-repeated", "a repeated span is late, whatever its role", drop()),
@@ -39,7 +39,7 @@ JOIN_JOINER = guards(
 )
 
 JOIN_PAST = guards(
-    "tests/test_guards_join.py tests/test_guards_join_past.py tests/test_join.py",
+    "tests/test_join_late.py tests/test_join_released.py tests/test_join.py",
     ("join-late-named", "a late span of another trace is told by its names", drop()),
     ("join-late-linked", "a late span of another trace is told by its links", replace("ListComp", "[]")),
     ("join-meets", "names are used again", keep("and", "Compare")),

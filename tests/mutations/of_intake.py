@@ -76,10 +76,16 @@ GROUPS = guards(
 )
 
 KEYS = guards(
-    "tests/ledger/decode/test_block_keys.py tests/ledger/decode/test_tolerance.py",
+    "tests/model/test_block_hash.py",
     ("keys-sizes", "hashes of unknown size are of no family", drop_operand("and", 1)),
     ("keys-range", "a number beyond 64 bits is no key", drop_operand("and", 1)),
     ("keys-last-eight", "vLLM takes the last eight bytes", replace("Subscript", "Name_1[:8]")),
+    ("keys-undecidable", "sixteen digits are two numbers", replace("Compare", "not fitting")),
+    ("keys-all-decimal", "sixteen decimal digits each are two numbers each", drop_operand("or", 0)),
+    ("keys-hexadecimal", "sixteen characters are not always digits", drop_operand("or", 1)),
+    ("keys-one-notation", "one emitter writes one notation", instead("fitting = notations")),
+    ("keys-malformed", "one element that is no hash leaves no chain", never()),
+    ("keys-decimal-range", "a decimal beyond 64 bits is no key", drop_operand("and", 1)),
 )
 
 COLUMNS = guards(

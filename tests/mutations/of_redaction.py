@@ -6,7 +6,7 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, replace, take
 
 REDACTION = guards(
-    "tests/test_guards_redaction.py tests/test_redaction.py tests/pipeline/test_leaks.py",
+    "tests/test_redaction_digests.py tests/test_redaction.py tests/pipeline/test_leaks.py",
     ("redact-flags", "an unsampled flag is no unknown one", drop()),
     ("redact-sampled-bit", "only the lowest flag samples", drop_operand("&", 1)),
     ("redact-threshold", "a span below its threshold is not kept", take("then")),

@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.cases.scene import Prompt, Scene, prompt, text
 from tests.timeline import span_of
-from whymiss.dialects.vllm import read_probe
+from whymiss.dialects.vllm_probe import read_probe
 from whymiss.evidence.sections.isolation import told_isolation
 from whymiss.measures import OTHER
 from whymiss.model import Cause, Lookup, Owner, Request, ResourceIdentity, Role, Verdict

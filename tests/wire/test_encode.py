@@ -45,7 +45,7 @@ def expected(value: Attribute) -> AnyValue:
         case None:
             return AnyValue()
         case _:
-            return AnyValue(array_value=ArrayValue(values=[AnyValue(string_value=item) for item in value]))
+            return AnyValue(array_value=ArrayValue(values=[expected(item) for item in value]))
 
 
 VALUES: st.SearchStrategy[Attribute] = st.one_of(
@@ -55,6 +55,8 @@ VALUES: st.SearchStrategy[Attribute] = st.one_of(
     st.floats(allow_nan=False),
     st.binary(max_size=200),
     st.lists(TEXTS, max_size=4),
+    st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=4),
+    st.lists(st.binary(max_size=40), max_size=4),
     st.none(),
 )
 

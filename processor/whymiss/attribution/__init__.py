@@ -2,6 +2,6 @@
 
 from .rows import Policy
 from .table import TABLE, Row, is_local
-from .verdict import agree, decide, worker_name
+from .verdict import agree, decide
 
-__all__ = ["TABLE", "Policy", "Row", "agree", "decide", "is_local", "worker_name"]
+__all__ = ["TABLE", "Policy", "Row", "agree", "decide", "is_local"]

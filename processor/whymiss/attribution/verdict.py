@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..model import Cause, Evidence, Grade, Owner, Reason, Verdict
+from ..model.worker_name import with_rank
 from .rows import Policy, Unsure, Yes, blocks
 from .table import TABLE, Row
 
@@ -77,7 +78,7 @@ def _said(evidence: Evidence, row: Row | None, reason: Reason, grade: Grade, los
         eviction_reason=here.removal.value if here is not None and here.removal is not None else None,
         holders_count=len(fleet.holders) if missed else None,
         holders_tiers=tuple(sorted({holder.tier.value for holder in fleet.holders} | set(tiers.tiers_holding))),
-        holders=tuple([worker_name(holder.stream.worker, holder.stream.rank) for holder in fleet.holders]),
+        holders=tuple([with_rank(holder.stream.worker, holder.stream.rank) for holder in fleet.holders]),
         predicted_blocks=route.predicted_blocks if route else None,
         best_blocks=route.best_blocks if route else None,
         index_version=route.index_version if route else None,
@@ -94,11 +95,6 @@ def _said(evidence: Evidence, row: Row | None, reason: Reason, grade: Grade, los
         first_miss_key=local.key,
         last_hit_key=lookup.last_hit_key,
     )
-
-
-def worker_name(worker: str, rank: int | None) -> str:
-    """A worker as users see it: ranks other than the first are named as llm-d names them."""
-    return f"{worker}-rank-{rank}" if rank else worker
 
 
 def agree(verdicts: list[Verdict]) -> Verdict:

@@ -6,10 +6,11 @@ A check raises `ConfigError` and never repeats the value, which may hold a secre
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ..errors import ConfigError
 
+PORT_MAX: Final = 65535
 OtlpProtocol: TypeAlias = Literal["grpc", "http/protobuf"]
 
 _HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/?#@\[\]]+)"
@@ -55,6 +56,6 @@ def _match(key: str, endpoint: str, pattern: re.Pattern[str], form: str) -> re.M
     found = pattern.fullmatch(endpoint)
     if found is None:
         raise ConfigError(key, f"must look like {form}")
-    if int(found["port"] or 0) > 65535:
-        raise ConfigError(key, "has a port above 65535")
+    if int(found["port"] or 0) > PORT_MAX:
+        raise ConfigError(key, f"has a port above {PORT_MAX}")
     return found

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec.structs import replace
 
 from ..errors import ConfigError
-from .endpoints import check_listener, check_text, check_zmq
+from .endpoints import PORT_MAX, check_listener, check_text, check_zmq
 from .kinds import Count, CountOrZero, SecondsAboveZero, Section
 
-PORT_MAX: Final = 65535
 _TCP = re.compile(r"tcp://(?P<host>.*):(?P<port>[0-9]+)")
 
 

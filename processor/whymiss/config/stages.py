@@ -7,36 +7,12 @@ The name of a field is the key in the file. A rule between the fields of one sec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from ..errors import ConfigError
+from .dimensions import DIMENSIONS
 from .endpoints import check_text
 from .kinds import GIB, MIB, Bytes, Count, CountOrZero, Ratio, Seconds, SecondsAboveZero, Secret, Section
-
-Dimension: TypeAlias = Literal[
-    "route",
-    "isolation_policy",
-    "adapter",
-    "model",
-    "model_revision",
-    "template_version",
-    "speculative_method",
-    "block_geometry",
-    "prompt_family",
-    "sampling.method",
-]
-DIMENSIONS: tuple[Dimension, ...] = (
-    "route",
-    "isolation_policy",
-    "adapter",
-    "model",
-    "model_revision",
-    "template_version",
-    "speculative_method",
-    "block_geometry",
-    "prompt_family",
-    "sampling.method",
-)
 
 
 class JoinConfig(Section, frozen=True, kw_only=True):
@@ -191,7 +167,7 @@ class ReferencesConfig(Section, frozen=True, kw_only=True):
 class MeasuresConfig(Section, frozen=True, kw_only=True):
     """The class metrics and their cardinality."""
 
-    dimensions: tuple[Dimension, ...] = DIMENSIONS
+    dimensions: tuple[str, ...] = DIMENSIONS
     """Labels that the class metrics carry. Default all; an empty list leaves cause, owner and reason."""
     values_max: Count = 100
     """Distinct values of one dimension; further ones become ``_other``. Default 100; not zero."""
@@ -199,6 +175,9 @@ class MeasuresConfig(Section, frozen=True, kw_only=True):
     """Series of one metric; further ones go to ``otel.metric.overflow``. Default 2000; not zero."""
 
     def __post_init__(self) -> None:
+        for at, name in enumerate(self.dimensions):
+            if name not in DIMENSIONS:
+                raise ConfigError(f"dimensions[{at}]", f"must be one of {', '.join(DIMENSIONS)}")
         if len(set(self.dimensions)) < len(self.dimensions):
             raise ConfigError("dimensions", "names a dimension twice")
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 from ..model import Evidenced, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import first, text
+from .vllm import request_ids
 
 
 def _read(span: SpanFields, key: str) -> Evidenced | None:
@@ -47,3 +49,12 @@ def read_pod(span: SpanFields) -> Evidenced | None:
 _SCOPES = ("envoy-ext-proc-server",)
 ADDRESS = Dialect(name="aibrix", role=Role.ROUTER, scopes=_SCOPES, needles=(b"target_pod_ip",), read=read_address)
 POD = Dialect(name="aibrix_pod", role=Role.ROUTER, scopes=_SCOPES, needles=(b"target_pod",), read=read_pod)
+
+EMITTER = Emitter(
+    name="AIBrix",
+    dialects=(ADDRESS, POD),
+    gives="worker (address and name), policy",
+    lacks="cached tokens, match",
+    switch_on="the OTLP exporter of the gateway plugin",
+    request_ids=request_ids,
+)

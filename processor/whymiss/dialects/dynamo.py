@@ -17,17 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model import Attribute, EngineRequest, Evidenced, Role, RouteDecision
+from ..model import HALVES, Attribute, EngineRequest, Evidenced, Half, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import count, first, milliseconds, text, u64_name
+from .vllm import request_ids
 
 PLAIN_ROUTES = frozenset({"router.route_request", "router.route_request_bidirectional"})
 
 
-def _phase(value: Attribute) -> str | None:
+def _phase(value: Attribute) -> Half | None:
     phase = (text(value) or "").lower()
-    return phase if phase in {"prefill", "decode"} else None
+    return next((half for half in HALVES if half == phase), None)
 
 
 def read_kv_route(span: SpanFields) -> Evidenced | None:
@@ -63,11 +65,11 @@ def read_route(span: SpanFields) -> Evidenced | None:
     )
 
 
-def _served(span: SpanFields, half: str) -> Evidenced | None:
+def _served(span: SpanFields, half: Half) -> Evidenced | None:
     """One half's worker as the frontend learned it; where both are the same one there is no pair."""
     attributes: Mapping[str, Attribute] = span.attributes
     mine = u64_name(attributes.get(f"{half}_worker_id"))
-    others = {u64_name(attributes.get(f"{one}_worker_id")) for one in ("prefill", "decode")} - {None}
+    others = {u64_name(attributes.get(f"{one}_worker_id")) for one in HALVES} - {None}
     if span.name != "http-request" or mine is None:
         return None
     return RouteDecision(
@@ -110,3 +112,12 @@ ROUTE = Dialect(name="dynamo_route", role=Role.ROUTER, needles=(b"router.route_r
 PREFILL = Dialect(name="dynamo_prefill", role=Role.ROUTER, needles=(b"prefill_worker_id",), read=read_prefill)
 DECODE = Dialect(name="dynamo_decode", role=Role.ROUTER, needles=(b"decode_worker_id",), read=read_decode)
 ENGINE = Dialect(name="dynamo_engine", role=Role.ENGINE, needles=(b"engine.generate",), read=read_engine)
+
+EMITTER = Emitter(
+    name="Dynamo, spans",
+    dialects=(KV_ROUTE, ROUTE, PREFILL, DECODE, ENGINE),
+    gives="the pick and the blocks promised there, workers of both halves, engine calls",
+    lacks="cached tokens, hashes, other workers' matches",
+    switch_on="`OTEL_EXPORT_ENABLED=1`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`; KV routing; `workers.aliases` from worker ids to names",
+    request_ids=request_ids,
+)

@@ -24,6 +24,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model import (
+    HALVES,
     Attribute,
     Envelope,
     Evidenced,
@@ -34,9 +35,12 @@ from ..model import (
     RouteDecision,
     Span,
 )
+from ..model.block_hash import NoKeys, keys_of
 from ..wire.fields import scope_name
 from ..wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
-from .values import block_key, count, real, text, u64_name
+from .emitter import Emitter, Taken
+from .values import count, real, text, u64_name
+from .vllm import request_ids
 
 SCOPE = "dynamo.request_trace"
 SCHEMA = "dynamo.request.trace.v1"
@@ -47,17 +51,6 @@ _MILLISECOND = 1_000_000
 _MILLISECONDS_MAX = 1 << 43  # 278 years: a later time is none
 _WHOLE = 0.01
 """How far from a whole number the promised blocks may be: the rate is printed with finite digits."""
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """What a log request held: evidence for the join, what may leave, and why some of it may not.
-
-    ``rest`` is the request itself where nothing had to be taken out.
-    """
-
-    evidence: tuple[Span, ...]
-    rejected: tuple[str, ...]
-    rest: bytes
 
 
 def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
@@ -128,6 +121,7 @@ def read_log_record(scope: str, fields: LogFields, *, chain_comparable: bool = F
         dialect="dynamo_log",
         says=says,
         resource=ResourceIdentity(),
+        spellings=request_ids,
     )
 
 
@@ -182,8 +176,8 @@ def _chain(replay: Mapping[str, object]) -> tuple[int, ...]:
     hashes = replay.get("input_sequence_hashes")
     if not isinstance(hashes, list):
         return ()
-    keys = [block_key(one) if isinstance(one, int | str) else None for one in hashes]
-    return () if None in keys else tuple(key for key in keys if key is not None)
+    keys = keys_of(hashes)
+    return () if isinstance(keys, NoKeys) else keys
 
 
 def _promised(rate: float | None, prompt: int | None, size: int | None) -> int | None:
@@ -200,11 +194,7 @@ def _promised(rate: float | None, prompt: int | None, size: int | None) -> int |
 
 def _routes(request: Mapping[str, object], identity: str, promised: int | None) -> list[RouteDecision]:
     worker = _mapping(request.get("worker"))
-    halves = {
-        half: name
-        for half in ("prefill", "decode")
-        if (name := u64_name(_value(worker, f"{half}_worker_id"))) is not None
-    }
+    halves = {half: name for half in HALVES if (name := u64_name(_value(worker, f"{half}_worker_id"))) is not None}
     pair = len(set(halves.values())) == 2
     return [
         RouteDecision(
@@ -219,3 +209,13 @@ def _routes(request: Mapping[str, object], identity: str, promised: int | None) 
         )
         for half, name in halves.items()
     ]
+
+
+EMITTER = Emitter(
+    name="Dynamo, request-trace record (log)",
+    gives="actual cached tokens, promised blocks, workers and ranks",
+    lacks="trace id; its hashes are of Dynamo's own family",
+    switch_on="`DYN_REQUEST_TRACE=1` with the otel sink",
+    request_ids=request_ids,
+    take_logs=take_records,
+)

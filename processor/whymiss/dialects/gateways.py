@@ -22,7 +22,9 @@ from collections.abc import Mapping
 from ..model import Attribute, Evidenced, GatewayUsage, Role
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import count, first, text
+from .vllm import request_ids
 
 CACHED = (
     "gen_ai.usage.cache_read.input_tokens",
@@ -62,4 +64,13 @@ USAGE = Dialect(
     role=Role.GATEWAY,
     needles=(b"gen_ai.usage.cache", b"llm.token_count.prompt_details.cache_"),
     read=read_usage,
+)
+
+EMITTER = Emitter(
+    name="gateways and SDKs (Envoy AI Gateway, OpenInference, `gen_ai.*`)",
+    dialects=(USAGE,),
+    gives="the cached tokens that the engine reported to its caller",
+    lacks="worker, block; may hold prompts: see `redaction.drop_attributes`",
+    switch_on="vLLM's `--enable-prompt-tokens-details`; without it the count is absent, not zero",
+    request_ids=request_ids,
 )

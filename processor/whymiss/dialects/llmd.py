@@ -22,10 +22,13 @@ at ``ebab68792``.
 from __future__ import annotations
 
 from ..model import Evidenced, OffloadOutcome, Role, RouteDecision
+from ..model.worker_name import split_rank
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .sglang import PREFILL_WORKER
-from .values import count, first, names, ranked, text, truth
+from .values import count, first, names, text, truth
+from .vllm import request_ids
 
 _EPP = "llm_d.epp."
 _PROXY = "llm_d.pd_proxy."
@@ -58,7 +61,7 @@ def read_pick(span: SpanFields) -> Evidenced | None:
     endpoints = names(attributes.get(f"{_EPP}picker.top_endpoints"))
     if count(attributes.get(f"{_EPP}picker.candidate_endpoints")) != 1 or endpoints is None or len(endpoints) != 1:
         return None
-    worker, rank = ranked(endpoints[0])
+    worker, rank = split_rank(endpoints[0])
     return RouteDecision(
         request_id=_request_id(span), worker=worker, rank=rank, model=text(attributes.get("gen_ai.request.model"))
     )
@@ -125,3 +128,15 @@ PREFILL_FAILURE = Dialect(
 )
 DECODE = Dialect(name="llmd_decode", role=Role.ROUTER, needles=(b"llm_d.pd_proxy.",), read=read_decode)
 PEER = Dialect(name="llmd_peer", role=Role.OFFLOAD, needles=(b"llm_d.pd_proxy.kv_cache_source",), read=read_peer)
+
+EMITTER = Emitter(
+    name="llm-d",
+    dialects=(
+        *(MATCH, PICK, DISAGGREGATION, PREFILL),
+        *(PREFILL_FAILURE, DECODE, PEER),
+    ),
+    gives="best match in the fleet (lower bound, router's blocks), prefill and decode worker, failed prefills",
+    lacks="the pick among several endpoints and the match promised for it",
+    switch_on="tracing of EPP and sidecar with sampler `always_on`: the default ratio 0.1 drops nine joins of ten",
+    request_ids=request_ids,
+)

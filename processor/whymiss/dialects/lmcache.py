@@ -22,7 +22,9 @@ from __future__ import annotations
 from ..model import Evidenced, OffloadOutcome, Role
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import count, first, text
+from .vllm import request_ids
 
 
 def _session(span: SpanFields) -> str | None:
@@ -100,4 +102,13 @@ RETRIEVE = Dialect(
 )
 TIMEOUT = Dialect(
     name="lmcache_timeout", role=Role.OFFLOAD, scopes=("lmcache_mp.timeout",), needles=(b"timeout",), read=read_timeout
+)
+
+EMITTER = Emitter(
+    name="LMCache multi-process server",
+    dialects=(REQUEST, LOOKUP, RETRIEVE, TIMEOUT),
+    gives="lookups found or missed, loads that arrived, failed or timed out",
+    lacks="worker, block, reason; its traces are its own and joined by request id",
+    switch_on="`--enable-tracing --otlp-endpoint`",
+    request_ids=request_ids,
 )

@@ -16,7 +16,9 @@ from __future__ import annotations
 from ..model import Evidenced, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import text
+from .vllm import request_ids
 
 PREFIX_AWARE = {
     "KvawareRouter": True,
@@ -43,3 +45,12 @@ def read_route(span: SpanFields) -> Evidenced | None:
 
 
 ROUTE = Dialect(name="production_stack", role=Role.ROUTER, needles=(b"vllm.backend_url",), read=read_route)
+
+EMITTER = Emitter(
+    name="production-stack",
+    dialects=(ROUTE,),
+    gives="worker (URL), policy",
+    lacks="what the router expected there",
+    switch_on="`--otel-endpoint` of the router",
+    request_ids=request_ids,
+)

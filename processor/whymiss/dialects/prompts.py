@@ -12,6 +12,7 @@ from __future__ import annotations
 from ..model import Role
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 
 PROMPT_ATTRIBUTES = (
     "embedding.embeddings.*",
@@ -51,3 +52,11 @@ def read_nothing(span: SpanFields) -> None:
 
 
 SALT = Dialect(name="salt", role=Role.OFFLOAD, needles=(b"cache_salt",), read=read_nothing, digested=SALTS)
+
+EMITTER = Emitter(
+    name="anyone",
+    dialects=(SALT,),
+    gives="nothing; a salt is replaced by its digest",
+    lacks="",
+    switch_on="always on",
+)

@@ -4,24 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..model import Attribute, EngineRequest, Envelope, Evidenced, GatewayUsage, ResourceIdentity, Role, Span
+from ..model import (
+    Attribute,
+    EngineRequest,
+    Envelope,
+    Evidenced,
+    GatewayUsage,
+    ResourceIdentity,
+    Role,
+    Span,
+)
 from ..wire.fields import SpanFields, read_span
-from . import aibrix, contract, dynamo, gateways, llmd, lmcache, production_stack, prompts, sglang, smg, vllm
+from . import (
+    aibrix,
+    contract,
+    dynamo,
+    dynamo_log,
+    gateways,
+    kv_events,
+    llmd,
+    lmcache,
+    production_stack,
+    prompts,
+    sglang,
+    smg,
+    vllm,
+    vllm_probe,
+)
 from .claim import Dialect
+from .emitter import Emitter, Taken
 from .values import count, text
 
-DIALECTS: tuple[Dialect, ...] = (
-    *(vllm.REQUEST, vllm.PROBE, contract.LOOKUP, contract.ROUTE, contract.OFFLOAD),
-    *(sglang.REQUEST, sglang.TRANSFER),
-    *(llmd.MATCH, llmd.PICK, llmd.DISAGGREGATION, llmd.PREFILL, llmd.PREFILL_FAILURE, llmd.DECODE, llmd.PEER),
-    *(dynamo.KV_ROUTE, dynamo.ROUTE, dynamo.PREFILL, dynamo.DECODE, dynamo.ENGINE),
-    production_stack.ROUTE,
-    *(smg.ROUTE, smg.PREFILL, smg.DECODE),
-    *(aibrix.ADDRESS, aibrix.POD),
-    gateways.USAGE,
-    *(lmcache.REQUEST, lmcache.LOOKUP, lmcache.RETRIEVE, lmcache.TIMEOUT),
-    prompts.SALT,
+EMITTERS: tuple[Emitter, ...] = (
+    vllm.EMITTER,
+    kv_events.EMITTER,
+    vllm_probe.EMITTER,
+    contract.EMITTER,
+    sglang.EMITTER,
+    llmd.EMITTER,
+    dynamo.EMITTER,
+    dynamo_log.EMITTER,
+    production_stack.EMITTER,
+    smg.EMITTER,
+    aibrix.EMITTER,
+    gateways.EMITTER,
+    lmcache.EMITTER,
+    prompts.EMITTER,
 )
+"""All that is known of any emitter, in the order in which their dialects are tried."""
+
+DIALECTS: tuple[Dialect, ...] = tuple(dialect for emitter in EMITTERS for dialect in emitter.dialects)
+_SPELLINGS = {dialect.name: emitter.request_ids for emitter in EMITTERS for dialect in emitter.dialects}
 
 # A span that several dialects read is, to the join, what the first of these says.
 _RANKING = (Role.ENGINE, Role.LOOKUP, Role.OFFLOAD, Role.ROUTER, Role.GATEWAY)
@@ -94,10 +127,27 @@ def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: 
         dialect=leader.name,
         says=tuple(said for _, said in claimed if said is not None),
         resource=resource,
+        spellings=_SPELLINGS[leader.name],
         linked_trace_ids=_links(fields),
         sensitive=_union(dialect.sensitive for dialect, _ in claimed),
         digested=_union(dialect.digested for dialect, _ in claimed),
     )
+
+
+def take_logs(body: bytes) -> Taken:
+    """Take the log records of all emitters out of an encoded ``ExportLogsServiceRequest``.
+
+    Raises ``BadInput`` where one may be in it and the bytes are no such request.
+    """
+    evidence: list[Span] = []
+    rejected: list[str] = []
+    for emitter in EMITTERS:
+        if emitter.take_logs is not None:
+            taken = emitter.take_logs(body)
+            evidence += taken.evidence
+            rejected += taken.rejected
+            body = taken.rest
+    return Taken(tuple(evidence), tuple(rejected), body)
 
 
 def said_by(fields: SpanFields, dialects: Iterable[Dialect]) -> list[tuple[Dialect, Evidenced | None]]:
@@ -122,7 +172,7 @@ def _links(fields: SpanFields) -> tuple[bytes, ...]:
 def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
     """What a resource says about its process; the rank of vLLM's engine core is in its name."""
     process = text(attributes.get("vllm.process_name")) or ""
-    _, _, rank = process.partition("EngineCore_DP")
+    rank = vllm.rank_in_name(process)
     return ResourceIdentity(
         attributes=tuple((key, value) for key, value in attributes.items() if isinstance(value, str)),
         service_name=text(attributes.get("service.name")),
@@ -132,6 +182,6 @@ def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
         pod_uid=text(attributes.get("k8s.pod.uid")),
         namespace=text(attributes.get("k8s.namespace.name")),
         host=text(attributes.get("host.name")),
-        worker=text(attributes.get("prefix_cache.worker")),
-        rank=count(rank) if rank else count(attributes.get("prefix_cache.rank")),
+        worker=text(attributes.get(contract.WORKER)),
+        rank=count(attributes.get(contract.RANK)) if rank is None else rank,
     )

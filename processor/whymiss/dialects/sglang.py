@@ -20,7 +20,9 @@ import re
 from ..model import EngineRequest, Evidenced, OffloadOutcome, Role
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import count, first, seconds, text
+from .vllm import request_ids
 
 PREFILL_WORKER = "prefill_worker"
 """The tier of a transfer between the halves of a pair: the prefill worker holds what the decode side loads."""
@@ -82,4 +84,13 @@ TRANSFER = Dialect(
     role=Role.OFFLOAD,
     needles=(b"prefill_bootstrap", b"_transfer_kv_cache", b"decode_bootstrap", b"decode_transferred", b"mooncake_"),
     read=read_transfer,
+)
+
+EMITTER = Emitter(
+    name="SGLang",
+    dialects=(REQUEST, TRANSFER),
+    gives="the request, prompt and cached tokens, half of a pair, transfers between halves",
+    lacks="worker, queue time, block, tier of the cached tokens",
+    switch_on="`--enable-trace --otlp-traces-endpoint`; resource attributes as for vLLM; `--kv-events-config`",
+    request_ids=request_ids,
 )

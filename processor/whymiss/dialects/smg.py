@@ -13,16 +13,18 @@ Source: sglang ``sgl-model-gateway/src/{observability,routers/http}`` at ``f8daa
 
 from __future__ import annotations
 
-from ..model import Evidenced, Role, RouteDecision
+from ..model import Evidenced, Half, Role, RouteDecision
 from ..wire.fields import SpanFields
 from .claim import Dialect
+from .emitter import Emitter
 from .values import text
+from .vllm import request_ids
 
 _SINGLE = "Sending request"
 _PAIR = "Sending concurrent requests"
 
 
-def _read(span: SpanFields, event_name: str, key: str, phase: str | None) -> Evidenced | None:
+def _read(span: SpanFields, event_name: str, key: str, phase: Half | None) -> Evidenced | None:
     urls = [url for event in span.events if event.name == event_name and (url := text(event.attributes.get(key)))]
     if not urls:
         return None
@@ -47,3 +49,12 @@ def read_decode(span: SpanFields) -> Evidenced | None:
 ROUTE = Dialect(name="smg", role=Role.ROUTER, needles=(_SINGLE.encode(),), read=read_route)
 PREFILL = Dialect(name="smg_prefill", role=Role.ROUTER, needles=(_PAIR.encode(),), read=read_prefill)
 DECODE = Dialect(name="smg_decode", role=Role.ROUTER, needles=(_PAIR.encode(),), read=read_decode)
+
+EMITTER = Emitter(
+    name="SGLang model gateway",
+    dialects=(ROUTE, PREFILL, DECODE),
+    gives="worker (URL), workers of both halves",
+    lacks="policy, match, score",
+    switch_on="`--enable-trace --otlp-traces-endpoint`",
+    request_ids=request_ids,
+)

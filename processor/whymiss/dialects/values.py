@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ..model import Attribute
+from ..model.block_hash import KEY_MAX, NoKeys, keys_of
 
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
-_RANK = re.compile(r"(.+)-rank-(\d{1,4})", re.DOTALL)
-_HEX_LENGTHS = frozenset({16, 32, 64})
-_U64 = (1 << 64) - 1
 
 
 def integer(value: Attribute) -> int | None:
@@ -63,15 +62,9 @@ def milliseconds(value: Attribute) -> float | None:
 def u64_name(value: Attribute) -> str | None:
     """The decimal name of an unsigned 64-bit id; OTLP's integers are signed, so a large one comes negative."""
     number = integer(value)
-    if number is None or not -(1 << 63) <= number <= _U64:
+    if number is None or not -(1 << 63) <= number <= KEY_MAX:
         return None
-    return str(number & _U64)
-
-
-def ranked(name: str) -> tuple[str, int | None]:
-    """A worker's name without ``-rank-N``, and that data-parallel rank."""
-    found = _RANK.fullmatch(name)
-    return (found[1], int(found[2])) if found is not None else (name, None)
+    return str(number & KEY_MAX)
 
 
 def text(value: Attribute) -> str | None:
@@ -91,46 +84,33 @@ def truth(value: Attribute) -> bool | None:
 def names(value: Attribute) -> tuple[str, ...] | None:
     """A list of strings, or one string with commas."""
     if isinstance(value, list):
-        return tuple(value)
+        strings = tuple([item for item in value if isinstance(item, str)])
+        return strings if len(strings) == len(value) else None
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return None
 
 
-def block_key(value: Attribute) -> int | None:
-    """The low 64 bits of a block hash, as vLLM's ``maybe_convert_block_hash`` takes them.
+class ToldKeys(NamedTuple):
+    """The block keys that a lookup tells; what cannot be read for certain is absent."""
 
-    Accepts integers (signed ones modulo 2**64), bytes (the last eight), and strings: ``0x…``,
-    16, 32 or 64 hex digits, else decimal.
+    first_miss: int | None
+    expected: tuple[int, ...]
+    """The keys of the prompt's full blocks, from block 0."""
+
+
+def told_keys(first_miss: Attribute, expected: Attribute) -> ToldKeys:
+    """The first missed key and the expected chain of one lookup.
+
+    One emitter writes both, so either may show in which notation the other is. A chain of which one element
+    cannot be read is absent as a whole: its other keys would be at the wrong depths.
     """
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value & _U64 if -(1 << 63) <= value <= _U64 else None
-    if isinstance(value, bytes):
-        return int.from_bytes(value[-8:], "big") if len(value) >= 8 else None
-    if isinstance(value, str):
-        return _key_of_text(value.strip())
-    return None
-
-
-def _key_of_text(value: str) -> int | None:
-    digits = value[2:] if value[:2].lower() == "0x" else value
-    try:
-        if digits is not value or len(value) in _HEX_LENGTHS:
-            return int(digits, 16) & _U64 if digits else None
-        number = int(value)
-    except ValueError:
-        return None
-    return number & _U64 if -(1 << 63) <= number <= _U64 else None
-
-
-def block_keys(value: Attribute) -> tuple[int, ...]:
-    """A chain of block keys; one that cannot be read makes the whole chain absent."""
-    if not isinstance(value, list):
-        return ()
-    keys = [block_key(item) for item in value]
-    return () if None in keys else tuple(key for key in keys if key is not None)
+    chain = expected if isinstance(expected, list) else []
+    together = keys_of((first_miss, *chain)) if first_miss is not None else NoKeys.MALFORMED
+    if not isinstance(together, NoKeys):
+        return ToldKeys(together[0], together[1:])
+    alone, keys = keys_of((first_miss,)), keys_of(chain)
+    return ToldKeys(None if isinstance(alone, NoKeys) else alone[0], () if isinstance(keys, NoKeys) else keys)
 
 
 def first(attributes: Mapping[str, Attribute], *keys: str) -> Attribute:

@@ -1,11 +1,10 @@
-"""vLLM's own request span, and the prototype of the whymiss probe.
+"""vLLM's own request span, and the ids that its requests go by.
 
 | reads | from | note |
 |---|---|---|
 | request id, prompt and completion tokens | ``gen_ai.request.id``, ``gen_ai.usage.*`` | |
 | bounds of the lookup in time | ``gen_ai.latency.{time_in_queue,time_to_first_token,time_in_model_prefill}`` | seconds |
 | cached tokens | ``gen_ai.usage.{cache_read.input_tokens,cached_tokens}`` | absent today; read if it appears |
-| first missed key, chain, cached tokens | ``vllm.prefix_cache.*`` of the probe prototype | recorded with vLLM 0.32 and 0.33 |
 
 Cannot be known from the stock span: cached tokens, worker, rank, block size, salt, adapter.
 Source: vllm ``vllm/v1/engine/output_processor.py`` (``do_tracing``), ``vllm/tracing/otel.py`` of 0.33.0.
@@ -14,21 +13,16 @@ Source: vllm ``vllm/v1/engine/output_processor.py`` (``do_tracing``), ``vllm/tra
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from ..model import Attribute, EngineRequest, Evidenced, Lookup, Role
+from ..model import EngineRequest, Evidenced, Role, Spellings
 from ..wire.fields import SpanFields
 from .claim import Dialect
-from .values import block_key, block_keys, count, first, seconds, text, truth
+from .emitter import Emitter
+from .values import count, first, seconds, text
 
-_EXTRA_KIND = re.compile(r"\(\s*'(\w+)'\s*,")
-_KNOWN_KINDS = {
-    "cache_salt": "cache_salt",
-    "lora": "lora",
-    "lora_name": "lora",
-    "mm": "mm",
-    "prompt_embeds": "prompt_embeds",
-}
+_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
+_CHILD = re.compile(r"^\d+_")
+_SERVED = re.compile(r"(?:chatcmpl-(?P<chat>.+)|cmpl-(?P<completion>.+)-\d+)", re.DOTALL)
 
 
 def read_request(span: SpanFields) -> Evidenced | None:
@@ -48,49 +42,49 @@ def read_request(span: SpanFields) -> Evidenced | None:
     )
 
 
-def read_probe(span: SpanFields) -> Evidenced | None:
-    """The ``prefix_cache.lookup`` span of the probe prototype (``vllm.prefix_cache.*``)."""
-    attributes = span.attributes
-    prefix = "vllm.prefix_cache."
-    if f"{prefix}num_tokens" not in attributes and f"{prefix}hit_tokens" not in attributes:
-        return None
-    return Lookup(
-        request_id=text(attributes.get("vllm.request.id")),
-        prompt_tokens=count(attributes.get(f"{prefix}num_tokens")),
-        cached_tokens=count(attributes.get(f"{prefix}hit_tokens")),
-        block_size=count(attributes.get(f"{prefix}block_size")) or None,
-        first_miss_key=block_key(attributes.get(f"{prefix}first_miss.hash")),
-        expected_keys=block_keys(attributes.get(f"{prefix}block_hashes")),
-        extra_key_kinds=_kinds(attributes),
-        kinds_of_block=True,
-        disabled=truth(attributes.get(f"{prefix}skipped")) or False,
-        present=truth(attributes.get(f"{prefix}first_miss.present")),
-        preempted=truth(attributes.get(f"{prefix}preempted")) or False,
-    )
+def _own(request_id: str) -> tuple[str, ...]:
+    # The engine core appends "-" and eight hex digits, and puts "n_" before the ids of the children of one request.
+    plain = _CHILD.sub("", request_id)
+    return tuple(dict.fromkeys((request_id, plain, _SUFFIX.sub("", plain))))
 
 
-def _kinds(attributes: Mapping[str, Attribute]) -> tuple[str, ...] | None:
-    # The prototype printed Python's repr of the extra keys, values included: only the kinds are taken.
-    printed = attributes.get("vllm.prefix_cache.first_miss.extra_keys")
-    if not isinstance(printed, str):
-        return None
-    found = {_KNOWN_KINDS[kind] for kind in _EXTRA_KIND.findall(printed) if kind in _KNOWN_KINDS}
-    return tuple(sorted(found))
+def _callers(request_id: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([_unserved(name) for name in _own(request_id)]))
+
+
+def _served(request_id: str) -> tuple[str, ...]:
+    own = _own(request_id)
+    plain = [name for name in own if _SERVED.fullmatch(name) is None]
+    return tuple(dict.fromkeys((*own, *[form for name in plain for form in (f"chatcmpl-{name}", f"cmpl-{name}-0")])))
+
+
+def _unserved(name: str) -> str:
+    served = _SERVED.fullmatch(name)
+    return name if served is None else served["chat"] or served["completion"]
+
+
+request_ids = Spellings(own=_own, callers=_callers, served=_served)
+"""The ids of one request, which routers, tiers and gateways repeat.
+
+The engine core's id has a suffix or a child's number, which the API's has not. A request with the header
+``X-Request-Id: x`` is served as ``chatcmpl-x``, and the prompts of a completion request as ``cmpl-x-0`` and so on.
+"""
+
+
+def rank_in_name(name: str) -> int | None:
+    """The data-parallel rank in the name of an engine core's process (resource attribute ``vllm.process_name``)."""
+    return count(name.partition("EngineCore_DP")[2])
 
 
 REQUEST = Dialect(
     name="vllm", role=Role.ENGINE, scopes=("vllm.tracing.otel",), needles=(b"llm_request",), read=read_request
 )
-PROBE = Dialect(
-    name="vllm_probe",
-    role=Role.LOOKUP,
-    scopes=(),
-    needles=(b"vllm.prefix_cache.",),
-    read=read_probe,
-    sensitive=(
-        "vllm.prefix_cache.block_hashes",
-        "vllm.prefix_cache.first_miss.hash",
-        "vllm.prefix_cache.first_miss.parent_hash",
-        "vllm.prefix_cache.first_miss.extra_keys",
-    ),
+
+EMITTER = Emitter(
+    name="vLLM, spans",
+    dialects=(REQUEST,),
+    gives="the request, its prompt tokens, the bounds of its lookup in time",
+    lacks="cached tokens, worker, rank, block, salt, adapter",
+    switch_on="`--otlp-traces-endpoint`; `OTEL_RESOURCE_ATTRIBUTES=k8s.namespace.name=…,k8s.pod.name=…`",
+    request_ids=request_ids,
 )

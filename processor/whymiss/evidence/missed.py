@@ -11,6 +11,7 @@ from .hypotheses import Reading
 
 HELD = frozenset({Residency.RESIDENT})
 HELD_OR_LOST = frozenset({Residency.RESIDENT, Residency.EVICTED})
+PERHAPS_UNSEEN = frozenset(Residency) - HELD_OR_LOST
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +98,29 @@ def gap_after(states: Sequence[Fact], count: int, history_gap: Reason) -> Reason
             return Reason.NONE
 
 
-def certain(states: Sequence[Fact], wanted: frozenset[Residency], history_gap: Reason) -> int | None:
+def skipped(states: Sequence[Fact], count: int) -> Reason:
+    """Why a block that was never seen does not end a dense chain on the device: a later block of it was seen.
+
+    A block is stored after its parent, so its key is not what was published, or the later ones are not of this chain.
+    ``count`` is the index of the block behind the leading ones.
+    """
+    if count >= len(states) or states[count].state is not Residency.NEVER_SEEN:
+        return Reason.NONE
+    later = states[count + 1 :]
+    # guard: skipped-later
+    return Reason.NONE if leading(later, PERHAPS_UNSEEN) == len(later) else Reason.AMBIGUOUS_CHAIN
+
+
+def is_dense(record: StreamView) -> bool:
+    """Whether what a record is asked for first is a dense group, in which no block is without its parent."""
+    groups = record.groups()
+    return not groups or groups[0].dense  # guard: skipped-dense
+
+
+def certain(
+    states: Sequence[Fact], wanted: frozenset[Residency], history_gap: Reason, *, dense: bool = False
+) -> int | None:
     """How many leading facts are of the wanted states; ``None`` where one behind them may be too."""
     count = leading(states, wanted)
-    return None if gap_after(states, count, history_gap) else count  # guard: certain-gap
+    # guard: certain-gap, skipped-elsewhere
+    return None if gap_after(states, count, history_gap) or (dense and skipped(states, count)) else count

@@ -76,10 +76,10 @@ def company_of(spans: Sequence[Span]) -> set[Company]:
 
 def _of_a_half(span: Span) -> bool:
     """Whether a span is of one half of a disaggregated request, or speaks of one: there is another engine's span."""
-    # guard: half-phase, half-both, half-routed, half-engine
+    # guard: half-phase, half-routed, half-engine
     return any(
         (isinstance(said, RouteDecision) and said.phase is not None)
-        or (isinstance(said, EngineRequest) and said.prefill_only != said.decode_only)
+        or (isinstance(said, EngineRequest) and said.half is not None)
         for said in span.says
     )
 

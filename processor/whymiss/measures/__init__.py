@@ -1,6 +1,6 @@
-"""The metrics: declared in `instruments`, broken down by `dimensions`, added up in `sums`."""
+"""The metrics: declared in `instruments`, broken down by `config.dimensions`, added up in `sums`."""
 
-from .dimensions import DIMENSIONS, MEANINGS, OTHER, VALUE_CHARS_MAX, Dimensions
+from ..config.dimensions import DIMENSIONS, MEANINGS, OTHER, VALUE_CHARS_MAX, Dimensions
 from .instruments import FIRST_TOKEN_BOUNDS, INSTRUMENTS, Instrument, Kind
 from .sums import OVERFLOW, Exemplar, Measures, MetricSnapshot, Point
 

@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
+from ..config.dimensions import DIMENSIONS, FIELD_OF, OTHER, VALUE_CHARS_MAX, Dimensions
 from ..model import Cause, Reason, Verdict
-from .dimensions import DIMENSIONS, OTHER, VALUE_CHARS_MAX, Dimensions
 from .instruments import FIRST_TOKEN_BOUNDS, INSTRUMENTS, Instrument, Kind
 
 OVERFLOW: Final = "otel.metric.overflow"
@@ -146,7 +146,7 @@ class Measures:
         self._values_max = values_max
         self._ordinal = 0
         self._collected: dict[str, int] = {}
-        self._fields = tuple((name, name.replace(".", "_")) for name in self._dimensions)
+        self._fields = tuple((name, FIELD_OF[name]) for name in self._dimensions)
         self._tables = {
             instrument.name: _Table(instrument, self._dimensions if instrument.dimensional else (), series_max)
             for instrument in INSTRUMENTS

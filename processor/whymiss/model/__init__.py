@@ -46,18 +46,19 @@ from .outcomes import (
     ReleaseReason,
 )
 from .spans import (
-    _CHILD,
-    _SUFFIX,
+    HALVES,
     EngineRequest,
     Envelope,
     Evidenced,
     GatewayUsage,
+    Half,
     Lookup,
     OffloadOutcome,
     Request,
     ResourceIdentity,
     RouteDecision,
     Span,
+    Spellings,
     caller_ids,
     request_ids,
     served_ids,
@@ -65,6 +66,7 @@ from .spans import (
 from .templates import Likeness, Prompt, Templates
 from .verdicts import Verdict
 from .words import (
+    OFFLOAD_STATUSES,
     SECOND,
     Attribute,
     Cause,
@@ -79,9 +81,9 @@ from .words import (
 
 __all__ = [
     "DENSE_KINDS",
+    "HALVES",
+    "OFFLOAD_STATUSES",
     "SECOND",
-    "_CHILD",
-    "_SUFFIX",
     "Attribute",
     "Block",
     "Cause",
@@ -99,6 +101,7 @@ __all__ = [
     "GatewayUsage",
     "Grade",
     "GroupSpec",
+    "Half",
     "Holder",
     "Hole",
     "Identities",
@@ -131,6 +134,7 @@ __all__ = [
     "RouteDecision",
     "Siblings",
     "Span",
+    "Spellings",
     "Store",
     "StreamId",
     "StreamView",

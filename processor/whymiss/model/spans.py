@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: bytes
     scope: bytes
+
+
+Half: TypeAlias = Literal["prefill", "decode"]
+"""One half of a disaggregated pair."""
+HALVES: tuple[Half, ...] = ("prefill", "decode")
 
 
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,6 +44,13 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str | None = None
     prefill_only: bool = False
     decode_only: bool = False
+
+    @property
+    def half(self) -> Half | None:
+        """The half of a disaggregated pair that the engine says it was; ``None`` where it does not say, or says both."""
+        if self.prefill_only == self.decode_only:  # guard: half-both, side-both
+            return None
+        return "prefill" if self.prefill_only else "decode"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +94,8 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool = False
     prefix_aware: bool | None = None
     model: str | None = None
-    phase: str | None = None
-    """``prefill`` or ``decode``: the half of a disaggregated pair that the decision is about, if it is one."""
+    phase: Half | None = None
+    """The half of a disaggregated pair that the decision is about, if it is one."""
     made_before: bool = False
     """The span begins once the decision is made, and not with it."""
 
@@ -129,6 +141,25 @@ class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
 
 
+def as_told(request_id: str) -> tuple[str, ...]:
+    """An id in the one spelling that it has."""
+    return (request_id,)
+
+
+class Spellings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How an emitter's ids are spelled elsewhere: from an id that a span tells to its spellings, most exact first."""
+
+    own: Callable[[str], tuple[str, ...]] = as_told
+    """As told, and as the engine's own parts may shorten it."""
+    callers: Callable[[str], tuple[str, ...]] = as_told
+    """As a caller of the engine's API knows it: one caller's id can stand for several lookups."""
+    served: Callable[[str], tuple[str, ...]] = as_told
+    """As ``own``, then as an engine serves (the first prompt of) a request with such an id."""
+
+
+AS_TOLD = Spellings()
+
+
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A claimed span: its bytes and the few fields that its dialect read."""
 
@@ -145,6 +176,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dialect: str
     says: tuple[Evidenced, ...]
     resource: ResourceIdentity
+    spellings: Spellings = AS_TOLD
     linked_trace_ids: tuple[bytes, ...] = ()
     sensitive: tuple[str, ...] = ()
     """Names of attributes of the span that must not leave."""
@@ -154,49 +186,26 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Number of the accepted request that it came in, where requests are numbered; else 0."""
 
 
-_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
-_CHILD = re.compile(r"^\d+_")
-_SERVED = re.compile(r"(?:chatcmpl-(?P<chat>.+)|cmpl-(?P<completion>.+)-\d+)", re.DOTALL)
-
-
 def request_ids(span: Span) -> tuple[str, ...]:
-    """The ids under which a span's request may be known, most exact first.
-
-    vLLM's engine core appends ``-`` and eight hex digits to the external id and puts ``n_`` before
-    the ids of the children of one request.
-    """
-    found: dict[str, None] = {}
-    for said in span.says:
-        exact = said.request_id
-        if exact:
-            plain = _CHILD.sub("", exact)
-            for spelling in (exact, plain, _SUFFIX.sub("", plain)):
-                found.setdefault(spelling, None)
-    return tuple(found)
+    """The ids under which a span's request may be known, most exact first, each once."""
+    return _spelled(span, span.spellings.own)
 
 
 def caller_ids(span: Span) -> tuple[str, ...]:
-    """The ids of ``request_ids`` as a caller of the engine's API knows them.
-
-    vLLM serves a request with the header ``X-Request-Id: x`` as ``chatcmpl-x``, and the prompts of a
-    completion request as ``cmpl-x-0`` and so on: one caller's id can stand for several lookups.
-    """
-    return tuple(dict.fromkeys([_callers(name) for name in request_ids(span)]))
+    """The ids of ``request_ids`` as a caller of the engine's API knows them: one can stand for several lookups."""
+    return _spelled(span, span.spellings.callers)
 
 
 def served_ids(span: Span) -> tuple[str, ...]:
-    """The ids of ``request_ids``, then those under which vLLM serves (the first prompt of) such a request."""
-    spoken = request_ids(span)
-    if not spoken:
-        return ()
-    plain = [name for name in spoken if _SERVED.fullmatch(name) is None]
-    served = [form for name in plain for form in (f"chatcmpl-{name}", f"cmpl-{name}-0")]
-    return tuple(dict.fromkeys((*spoken, *served)))
+    """The ids of ``request_ids`` and those under which an engine serves (the first prompt of) such a request."""
+    return _spelled(span, span.spellings.served)
 
 
-def _callers(name: str) -> str:
-    served = _SERVED.fullmatch(name)
-    return name if served is None else served["chat"] or served["completion"]
+def _spelled(span: Span, spell: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    told = dict.fromkeys([said.request_id for said in span.says if said.request_id])
+    if len(told) == 1:
+        return spell(*told)
+    return tuple(dict.fromkeys([name for request_id in told for name in spell(request_id)]))
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

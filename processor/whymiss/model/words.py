@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeAlias
 
-Attribute: TypeAlias = str | bool | int | float | bytes | list[str] | None
+Attribute: TypeAlias = str | bool | int | float | bytes | list[str] | list[int] | list[bytes] | None
 """A span attribute as far as a dialect reads it. ``None`` is a present key of another shape."""
 
 SECOND = 1_000_000_000
@@ -85,6 +85,10 @@ class Grade(StrEnum):
     CONSENSUS = "consensus"
     SPANS = "spans"
     NONE = "none"
+
+
+OFFLOAD_STATUSES = ("timeout", "failed", "stale", "miss", "hit", "none")
+"""How a lookup in a tier below may end, the worst first; ``none``: there was none."""
 
 
 class Residency(StrEnum):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from ..dialects.contract import MODEL_REVISION, SPECULATIVE_METHOD
 from ..evidence.requests.report import engine_says
 from ..measures import Dimensions
 from ..model import Request, RouteDecision, Verdict
 
 NO_ADAPTER = "_none"
 """The adapter of a lookup that is known to have none; an adapter's own name is the operator's."""
-
-MODEL_REVISION = "prefix_cache.model_revision"
-SPECULATIVE_METHOD = "prefix_cache.speculative_method"
-"""Resource attributes of the engine. No span or event of any emitter says either; who starts the process knows both."""
 
 _WORDS = {"lora": "adapter", "cache_salt": "salt"}
 

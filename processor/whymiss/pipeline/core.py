@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..attribution import worker_name
 from ..config import Config, RedactionConfig
 from ..dialects.claim import Dialect
-from ..dialects.dynamo_log import take_records
-from ..dialects.registry import candidates, claim, identify, possible
+from ..dialects.registry import candidates, claim, identify, possible, take_logs
 from ..errors import BadInput
 from ..evidence.requests.grouping import group
 from ..evidence.requests.report import engine_says, lookup_says
@@ -34,6 +32,7 @@ from ..model import (
     Span,
     Verdict,
 )
+from ..model.worker_name import with_rank
 from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
 from ..reference import Reference
 from ..wire.fields import resource_attributes, scope_name, valid_ids
@@ -144,7 +143,7 @@ class Pipeline:
             source = KvSource(name=one.source, worker=one.worker, rank=one.rank, model=one.model)
             if self.kv_frames(source, one.frames, record.observed_unix_nanos, now=now).kind == "bad":
                 rejected.append("body: is no batch of KV-cache events")
-        traced = take_records(taken.rest)
+        traced = take_logs(taken.rest)
         rejected += traced.rejected
         message = f"{len(rejected)} record(s) rejected: {rejected[0]}" if rejected else ""
         outgoing = [untouched(Signal.LOGS, traced.rest, 0, ticket=ticket)] if traced.rest else []
@@ -375,7 +374,7 @@ def row_of(judged: Judged) -> Mapping[str, str | int | None]:
         "trace_id": subject.trace_id.hex(),
         "span_id": subject.span_id.hex(),
         "request_id": request_id,
-        "worker": worker_name(verdict.worker, verdict.rank) if verdict.worker else None,
+        "worker": with_rank(verdict.worker, verdict.rank) if verdict.worker else None,
         "prompt_tokens": verdict.prompt_tokens,
         "cached_tokens": verdict.cached_tokens,
         "block_index": verdict.block_index,

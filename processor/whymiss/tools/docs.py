@@ -6,28 +6,31 @@ fails where a table is not what the code says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
 from ..attribution import TABLE
-from ..dialects.emitters import EMITTERS
 from ..dialects.prompts import PROMPT_ATTRIBUTES
+from ..dialects.registry import EMITTERS
 from ..errors import BadInput
 from ..measures import INSTRUMENTS, MEANINGS
 from ..model import Cause, Owner
 from .attributes import WRITTEN
+from .contract_page import contract, request_ids, resource_attributes
 from .decisions import decisions
+from .markdown import table
 from .options import options
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("README.md", "DESIGN.md", "collector-config/README.md", "docs/reference.md", "docs/decisions/README.md")
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table of headings and rows of cells; a bar inside a cell is escaped."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+PAGES = (
+    "README.md",
+    "DESIGN.md",
+    "collector-config/README.md",
+    "docs/input-contract.md",
+    "docs/reference.md",
+    "docs/decisions/README.md",
+)
 
 
 def causes() -> str:
@@ -117,6 +120,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "emitters": emitters,
     "options": configuration,
     "prompt attributes": droppable,
+    "input contract": contract,
+    "contract request ids": request_ids,
+    "contract resource": resource_attributes,
 }
 
 

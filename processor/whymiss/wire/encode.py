@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
+from typing import Final
 
 from ..errors import BadInput
 from ..model import Attribute
 
-_UINT64 = (1 << 64) - 1
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+INT64: Final = (-(1 << 63), (1 << 63) - 1)
+UINT64: Final = (0, (1 << 64) - 1)
+"""Smallest and largest integers of 64 bits."""
 _DOUBLE = Struct("<d").pack
 _REMEMBERED_MAX = 64  # characters of a key or value; with 2048 entries each about a megabyte
 
@@ -36,7 +38,7 @@ def varint(number: int) -> bytes:
     """Encode an integer of up to 64 bits; a negative one as its two's complement."""
     if 0 <= number < SHORT:
         return VARINTS[number]
-    return _varint(number & _UINT64)
+    return _varint(number & UINT64[1])
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:
@@ -74,7 +76,7 @@ def encode_value(value: Attribute) -> bytes:
     if isinstance(value, bool):
         return b"\x10\x01" if value else b"\x10\x00"
     if isinstance(value, int):
-        if not _INT64_MIN <= value <= _INT64_MAX:
+        if not INT64[0] <= value <= INT64[1]:
             raise BadInput("attribute value does not fit into 64 bits")
         return b"\x18" + varint(value)
     if isinstance(value, float):
@@ -83,7 +85,7 @@ def encode_value(value: Attribute) -> bytes:
         return delimited(b"\x3a", value)
     if value is None:
         return b""
-    return delimited(b"\x2a", b"".join([delimited(b"\x0a", delimited(b"\x0a", utf8(item))) for item in value]))
+    return delimited(b"\x2a", b"".join([delimited(b"\x0a", encode_value(item)) for item in value]))
 
 
 def utf8(text: str) -> bytes:

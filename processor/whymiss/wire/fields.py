@@ -6,7 +6,7 @@ hide a span from redaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -184,20 +184,21 @@ def _value(value: AnyValue) -> Attribute:
         case "bool_value":
             return value.bool_value
         case "array_value":
-            return _strings(value.array_value.values)
+            return _elements(value.array_value.values)
         case "bytes_value":
             return value.bytes_value
         case _:
             return None
 
 
-def _strings(items: Iterable[AnyValue]) -> list[str] | None:
-    strings = []
-    for item in items:
-        if item.WhichOneof("value") != "string_value":
-            return None
-        strings.append(_text(item.string_value))
-    return strings
+def _elements(items: Sequence[AnyValue]) -> list[str] | list[int] | list[bytes] | None:
+    """An array of strings, integers or byte strings; one of several types is none of ours."""
+    kinds = {item.WhichOneof("value") for item in items}
+    if kinds <= {"string_value"}:
+        return [_text(item.string_value) for item in items]
+    if kinds == {"int_value"}:
+        return [item.int_value for item in items]
+    return [item.bytes_value for item in items] if kinds == {"bytes_value"} else None
 
 
 def _text(encoded: bytes) -> str:

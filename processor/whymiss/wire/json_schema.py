@@ -16,10 +16,9 @@ from typing import Never, TypeAlias, TypeVar
 import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from .encode import delimited, utf8, varint
+from .encode import INT64, UINT64, delimited, utf8, varint
 from .json_values import (
     DOUBLE,
-    INT64,
     AnyValue,
     KeyValue,
     Mismatch,
@@ -38,7 +37,6 @@ Encoder: TypeAlias = Callable[[Never], bytes]
 
 _COMMON = "opentelemetry.proto.common.v1."
 _ID_SIZES = {"trace_id": 16, "span_id": 8, "parent_span_id": 8}
-_UINT64 = (0, (1 << 64) - 1)
 _INT32, _UINT32 = (-(1 << 31), (1 << 31) - 1), (0, (1 << 32) - 1)
 
 _F = FieldDescriptor
@@ -52,8 +50,8 @@ _BOUNDS = {
     _F.TYPE_INT64: INT64,
     _F.TYPE_SINT64: INT64,
     _F.TYPE_SFIXED64: INT64,
-    _F.TYPE_UINT64: _UINT64,
-    _F.TYPE_FIXED64: _UINT64,
+    _F.TYPE_UINT64: UINT64,
+    _F.TYPE_FIXED64: UINT64,
 }
 _FIXED = {
     _F.TYPE_FIXED32: Struct("<I").pack,

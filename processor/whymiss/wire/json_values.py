@@ -12,9 +12,8 @@ from struct import Struct
 
 import msgspec
 
-from .encode import delimited, encode_key, utf8, varint
+from .encode import INT64, delimited, encode_key, utf8, varint
 
-INT64 = (-(1 << 63), (1 << 63) - 1)
 DEPTH_MAX = 24  # lists in lists: three messages each, and upb, C++ and Java read no more than 100
 DOUBLE = Struct("<d").pack
 

@@ -62,6 +62,8 @@ def test_frames_are_a_message_or_an_end_or_bad_input(frames: list[bytes]) -> Non
         (b"", TopicName("")),
         (b"kv-events", TopicName("kv-events")),
         (b"pod-rank-12", TopicName("pod", None, 12)),
+        (b"kv@[fd00::1]:8000@m", TopicName("[fd00::1]:8000", "m")),
+        (b"kv@fd00::1-rank-2@m", TopicName("fd00::1", "m", 2)),
         (b"pod-rank-", TopicName("pod-rank-")),
         (b"-rank-1", TopicName("-rank-1")),
         (b"pod-rank-1234567", TopicName("pod-rank-1234567")),

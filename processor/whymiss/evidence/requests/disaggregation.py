@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
 
 import msgspec
 
-from ...model import RouteDecision, Span, request_ids
+from ...model import Half, RouteDecision, Span, request_ids
 from .report import engine_says
-
-Half: TypeAlias = Literal["prefill", "decode"]
 
 
 class Halves(msgspec.Struct, frozen=True):
@@ -65,9 +62,7 @@ def _phases(span: Span) -> Iterable[Half]:
 
 def _said(span: Span) -> Half | None:
     said = engine_says(span)
-    if said is None or said.prefill_only == said.decode_only:  # guard: side-both
-        return None
-    return "prefill" if said.prefill_only else "decode"
+    return None if said is None else said.half
 
 
 def _parents(engine: Span, by_key: Mapping[tuple[bytes, bytes], Span]) -> Half | None:

@@ -20,6 +20,7 @@ from ...model import (
     EngineRequest,
     Evidenced,
     GatewayUsage,
+    Half,
     Lookup,
     OffloadOutcome,
     Request,
@@ -27,7 +28,7 @@ from ...model import (
     Span,
     request_ids,
 )
-from .disaggregation import Half, Halves, halves_of, key_of
+from .disaggregation import Halves, halves_of, key_of
 from .report import CLOCK_GRAIN_NANOS, engine_says, lookup_bounds, lookup_says, says
 from .subjects import Subjects
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...model import SECOND, EngineRequest, GatewayUsage, Lookup, OffloadOutcome, Request, Span
+from ...model import OFFLOAD_STATUSES, SECOND, EngineRequest, GatewayUsage, Lookup, OffloadOutcome, Request, Span
 
 CLOCK_GRAIN_NANOS = 2_000_000
 """Rounding between the float seconds of latencies and the nanoseconds of spans."""
 
-_WORST_FIRST = ("timeout", "failed", "stale", "miss", "hit", "none", None)
+_WORST_FIRST = (*OFFLOAD_STATUSES, None)
 
 
 def says(span: Span, kind: type) -> bool:

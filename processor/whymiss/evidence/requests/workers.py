@@ -7,7 +7,6 @@ workers fits none: a wrong worker would be a wrong verdict.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +14,7 @@ import msgspec
 
 from ...config import WorkersConfig
 from ...model import FleetView, Reason, Request, ResourceIdentity, RouteDecision, StreamId
+from ...model.worker_name import address_of, plain_name, split_rank
 
 NAMES_MAX = 4096
 """Names and resources whose worker is remembered; each is resolved once, not once a request."""
@@ -26,15 +26,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     streams: tuple[StreamId, ...] = ()
     gap: Reason = Reason.NONE
-
-
-_RANKED = re.compile(r"(?P<worker>.+)-rank-(?P<rank>\d{1,6})")
-
-
-def plain_name(name: str) -> str:
-    """A worker's name without scheme, path and case: ``http://Host:80/v1`` is ``host:80``."""
-    _, _, rest = name.rpartition("://")
-    return rest.split("/", 1)[0].lower() if "://" in name else name.strip().lower()
 
 
 class KnownWorkers:
@@ -51,7 +42,7 @@ class KnownWorkers:
         for worker in self.names:
             plain = plain_name(worker)
             self._plain[plain].add(worker)
-            self._hosts[plain.rsplit(":", 1)[0]].add(worker)
+            self._hosts[address_of(plain).host].add(worker)
         self._meant: dict[str, tuple[str | None, int | None]] = {}
         self.resources: dict[ResourceIdentity, tuple[str | None, int | None]] = {}
         """What resources meant, by the one who asked."""
@@ -67,22 +58,22 @@ class KnownWorkers:
 
     def _find(self, name: str) -> tuple[str | None, int | None]:
         worker = self.of_name(name)
-        ranked = _RANKED.fullmatch(plain_name(name)) if worker is None else None
-        if ranked is None:
+        if worker is not None:
             return worker, None
-        worker = self.of_name(ranked["worker"])
-        return worker, int(ranked["rank"]) if worker is not None else None
+        base, rank = split_rank(plain_name(name))
+        worker = self.of_name(base) if rank is not None else None
+        return worker, rank if worker is not None else None
 
     def of_name(self, name: str) -> str | None:
         """The one worker that a name means, or ``None`` when it means none or several."""
         plain = plain_name(name)
         workers = set(self._aliases.get(plain, ()))
-        host = plain.rsplit(":", 1)[0]
         exact = set(self._plain.get(plain, ()))
         if not workers and not exact:
             # A bare address means a worker only if a single one lives there.
-            exact = set(self._hosts.get(host, ())) if "." in host else set()  # guard: workers-host-dot
-            if ":" in plain and any(":" in plain_name(worker) for worker in exact):
+            asked = address_of(plain)
+            exact = set(self._hosts.get(asked.host, ())) if asked.is_host else set()  # guard: workers-host-dot
+            if asked.port is not None and any(address_of(plain_name(worker)).port is not None for worker in exact):
                 exact = set()  # guard: workers-host-port
         workers |= exact
         return workers.pop() if len(workers) == 1 else None  # guard: workers-name-one

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ...model import Fact, FleetEvidence, Holder, Peer, Reason, Residency, StreamId, Tier
-from ..missed import HELD, HELD_OR_LOST, certain
+from ..missed import HELD, HELD_OR_LOST, certain, is_dense
 from ..peers import Gap, Peers, first_gap, reason_of
 
 
@@ -63,7 +63,7 @@ def holdings(peers: Peers, some: Iterable[Peer], *, unseen: bool) -> Holdings:
     missed = peers.missed
     key = missed.chain[0]
     holders: list[Holder] = []
-    lost: list[tuple[Sequence[Fact], Reason]] = []
+    lost: list[tuple[Sequence[Fact], Reason, bool]] = []
     holder_gap: Gap | None = None
     view_gap: Gap | None = None
     for peer in some:
@@ -77,13 +77,16 @@ def holdings(peers: Peers, some: Iterable[Peer], *, unseen: bool) -> Holdings:
                 if first.state is Residency.RESIDENT and holder_gap is None:
                     holder_gap = Gap(peer.stream, doubt)  # guard: holders-doubt-holder
             elif first.state is Residency.RESIDENT:  # guard: holders-resident
-                count = certain(states, HELD, missed.history_gap(record))
+                # A tier may hold a block without its parent.
+                dense = tier is Tier.DEVICE and is_dense(record)
+                count = certain(states, HELD, missed.history_gap(record), dense=dense)
                 holders.append(Holder(stream=peer.stream, tier=tier, leading_blocks=count))
             # guard: elsewhere-device, elsewhere-window
             if tier is Tier.DEVICE and first.state is Residency.EVICTED and missed.in_window(first):
-                lost.append((states, missed.history_gap(record)))
+                lost.append((states, missed.history_gap(record), is_dense(record)))
     # guard: elsewhere-lost-matters
-    counts = [certain(states, HELD_OR_LOST, gap) for states, gap in lost] if unseen and not holders else []
+    matters = unseen and not holders
+    counts = [certain(states, HELD_OR_LOST, gap, dense=dense) for states, gap, dense in lost] if matters else []
     known = [count for count in counts if count is not None]
     return Holdings(  # guard: elsewhere-cost
         holders=tuple(sorted(holders, key=_most_first)),

@@ -14,7 +14,7 @@ from ...model import (
     Residency,
     StreamView,
 )
-from ..missed import HELD, HELD_OR_LOST, Missed, gap_after, leading
+from ..missed import HELD, HELD_OR_LOST, Missed, gap_after, is_dense, leading, skipped
 
 
 def local_evidence(
@@ -28,11 +28,20 @@ def local_evidence(
     if here != states[0]:
         states = [here, *states[1:]]
     ahead, recoverable = leading(states, HELD), leading(states, HELD_OR_LOST)
+    dense = is_dense(record)
+    if dense and not record_gap and here.state is Residency.NEVER_SEEN:  # guard: skipped-first
+        # Only the block behind it: to look at the whole chain of all that is new costs too much.
+        record_gap = skipped([here, *record.as_of(chain[1:2], reading.position)], 0) if len(chain) > 1 else Reason.NONE
     beyond = Reason.NONE if missed.complete else Reason.NO_FIRST_MISS_KEY
     # guard: ahead-gap, ahead-complete
     ahead_gap = gap_after(states, ahead, history_gap) or (beyond if ahead == len(states) else Reason.NONE)
     # guard: recoverable-gap, recoverable-complete
-    uncertain = gap_after(states, recoverable, history_gap) or (recoverable == len(states) and not missed.complete)
+    uncertain = bool(gap_after(states, recoverable, history_gap)) or (
+        recoverable == len(states) and not missed.complete
+    )
+    if dense and recoverable:
+        ahead_gap = ahead_gap or skipped(states, ahead)  # guard: skipped-ahead
+        uncertain = uncertain or bool(skipped(states, recoverable))  # guard: skipped-recoverable
     boundary, sparse_gap = _vetoed(missed, asked, ahead, history_gap)
     # Only what was evicted has a removal; without one the time is the latest at which it can have left.
     at = here.at_unix_nanos if here.removal is not None else None  # guard: age-removal

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from ...errors import BadInput
+from ...model.block_hash import NoKeys, keys_of
 
 DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError, ValueError)
 """All that msgspec raises on bytes that cannot be trusted: nesting, time stamps and map keys have their own."""
@@ -13,8 +16,6 @@ DECODE_ERRORS = (msgspec.MsgspecError, OverflowError, RecursionError, TypeError,
 GROUPS = range(1 << 16)
 """Numbers of KV-cache groups."""
 
-_MASK = (1 << 64) - 1
-_BIN_SIZES = frozenset({8, 16, 32})
 _KEY = np.dtype("V8")
 _INTEGER_MARKERS = b"\xcf\xd3"
 _ONE_INTEGER = (b"\x91\xcf", b"\x91\xd3")
@@ -51,32 +52,16 @@ def read_array(encoded: bytes | msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def key_of(value: object) -> int:
-    """The 64-bit key of one block hash as an emitter wrote it.
-
-    Signed integers count mod 2^64; of 8, 16 or 32 bytes the last eight are taken, big-endian, as
-    vLLM does; strings are decimal or ``0x`` hexadecimal. Raises ``BadInput`` for anything else.
-    """
-    if type(value) is int and -(1 << 63) <= value <= _MASK:  # guard: keys-range
-        return value & _MASK
-    if type(value) is bytes and len(value) in _BIN_SIZES:  # guard: keys-sizes
-        return int.from_bytes(value[-8:], "big")  # guard: keys-last-eight
-    if type(value) is str:
-        return _key_of_text(value)
-    raise BadInput("a block hash is neither a 64-bit integer, nor 8, 16 or 32 bytes, nor a number in a string")
+    """The key of one block hash that is told alone; raises ``BadInput`` where it is none, or may be two."""
+    return chain_of((value,))[0]
 
 
-def _key_of_text(text: str) -> int:
-    # At most 32 bytes in hexadecimal: int() is quadratic in the length of a decimal.
-    if text.isascii() and len(text) <= 66:
-        digits = text.lower()
-        if digits.startswith("0x"):
-            if digits[2:].isalnum() and not digits[2:].strip("0123456789abcdef"):
-                return int(digits, 16) & _MASK
-        elif digits.removeprefix("-").isdigit():
-            number = int(digits)
-            if -(1 << 63) <= number <= _MASK:
-                return number & _MASK
-    raise BadInput("a block hash in a string is not a 64-bit number")
+def chain_of(hashes: Sequence[object]) -> tuple[int, ...]:
+    """The keys of the block hashes of one event, in order; raises ``BadInput`` where one of them is no key for certain."""
+    keys = keys_of(hashes)
+    if isinstance(keys, NoKeys):
+        raise BadInput(keys.value)
+    return keys
 
 
 def array_header(encoded: bytes) -> tuple[int, int]:
@@ -142,4 +127,5 @@ def _all_digests(encoded: bytes, head: int, count: int) -> bool:
 
 
 def _keys_one_by_one(encoded: bytes) -> bytes:
-    return b"".join(key_of(read_anything(value)).to_bytes(8, "big") for value in read_array(encoded))
+    chain = chain_of([read_anything(value) for value in read_array(encoded)])
+    return b"".join([key.to_bytes(8, "big") for key in chain])

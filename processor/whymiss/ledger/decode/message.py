@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,10 +9,10 @@ import msgspec
 
 from ...errors import BadInput
 from ...model import Tier
+from ...model.worker_name import split_rank
 from .medium import medium_of
 
 _END_SEQ = b"\xff" * 8
-_RANK = re.compile(r"(?P<name>.+)-rank-(?P<rank>[0-9]{1,6})", re.DOTALL)
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -74,7 +73,5 @@ def worker_of_topic(topic: bytes) -> TopicName:
     worker, model = (parts[1], parts[2] or None) if len(parts) == 3 else (text, None)
     if owns_tier(worker):
         return TopicName(worker, model, None, medium_of(worker).tier)
-    suffixed = _RANK.fullmatch(worker)
-    if suffixed is None:
-        return TopicName(worker, model)
-    return TopicName(suffixed["name"], model, int(suffixed["rank"]))
+    name, rank = split_rank(worker)
+    return TopicName(name, model, rank)

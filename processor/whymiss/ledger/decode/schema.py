@@ -15,7 +15,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ...errors import BadInput
-from .block_keys import DECODE_ERRORS, encode, key_of, read_anything
+from ...model.block_hash import NoKeys, keys_of
+from .block_keys import DECODE_ERRORS, chain_of, encode, key_of, read_anything
 
 NIL: Final = b"\xc0"
 NOTHING: Final = Raw(NIL)
@@ -185,11 +186,12 @@ def _kind_of(name: object) -> str | None:
 
 
 def _object_keys(key: object) -> list[object]:
-    # Mooncake stores objects under any name; those that are not block keys name no block.
-    try:
-        return [key_of(key)]
-    except BadInput:
-        return []
+    # Mooncake stores objects under any name. Those that are no block hash name no block; one that may be two names
+    # a block that is not known.
+    keys = keys_of((key,))
+    if keys is NoKeys.UNDECIDABLE:
+        raise BadInput(keys.value)
+    return [] if isinstance(keys, NoKeys) else list(keys)
 
 
 def _derived_block_size(fields: dict[object, object]) -> int | None:
@@ -211,12 +213,12 @@ def _build(kind: str | None, fields: dict[object, object], *, described: bool) -
 
 
 def _build_stored(fields: dict[object, object], *, described: bool) -> Shape:
-    parent = fields.get("parent_block_hash")
+    parent, hashes = _chain(fields)
     converted: dict[object, object] = {
         **fields,
         "type": "BlockStored",
-        "block_hashes": _hashes(fields),
-        "parent_block_hash": None if parent is None else key_of(parent),
+        "block_hashes": hashes,
+        "parent_block_hash": parent,
         "token_ids": None,
         **{name: Raw(encode(fields.get(name))) for name in _RAW},
     }
@@ -225,6 +227,15 @@ def _build_stored(fields: dict[object, object], *, described: bool) -> Shape:
     tokens, width = _flat(fields.get("token_ids"))
     wire.token_ids = tokens
     return Shape(wire, width, described)
+
+
+def _chain(fields: dict[object, object]) -> tuple[int | None, Raw]:
+    """The parent's key and the encoded hashes; in strings they are one chain in one notation."""
+    parent, hashes = fields.get("parent_block_hash"), fields.get("block_hashes")
+    if type(parent) is not str or not isinstance(hashes, list):
+        return None if parent is None else key_of(parent), _hashes(fields)
+    first, *keys = chain_of([parent, *hashes])
+    return first, Raw(encode(keys))
 
 
 def _hashes(fields: dict[object, object]) -> Raw:
