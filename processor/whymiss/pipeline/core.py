@@ -6,16 +6,14 @@ recording replayed in virtual time goes through exactly what live traffic goes t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..attribution import worker_name
 from ..config import Config, RedactionConfig
-from ..dialects.claim import Dialect
 from ..dialects.dynamo_log import take_records
-from ..dialects.registry import candidates, claim, identify, possible
+from ..dialects.registry import possible
 from ..errors import BadInput
 from ..evidence.requests.grouping import group
 from ..evidence.requests.report import engine_says, lookup_says
@@ -30,17 +28,18 @@ from ..model import (
     Released,
     ReleaseReason,
     Request,
-    ResourceIdentity,
     Span,
     Verdict,
 )
-from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
+from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, tickets_of, untouched
 from ..reference import Reference
-from ..wire.fields import resource_attributes, scope_name, valid_ids
+from ..wire.fields import scope_name
 from ..wire.kv_logs import take_kv_events
 from ..wire.split import Group, assemble, split
 from .backend import Backend, in_memory
+from .claims import Claims
 from .classes import dimensions_of
+from .crowds import alone, is_crowd, unweighed
 from .events import EventIntake
 from .judge import Judge
 from .ports import Accepted, Judged, KvOutcome, KvSource
@@ -49,9 +48,6 @@ from .verdicts import Verdicts
 
 STILL_COMING = frozenset({Reason.EVIDENCE_LATE, Reason.PARTIAL_TRACE})
 """Holes that a batch or a span may fill before the hold ends."""
-
-IDENTITIES_MAX = 4096
-"""Resources whose identity is remembered; a resource is read once, not once a span."""
 
 
 class Pipeline:
@@ -84,7 +80,7 @@ class Pipeline:
             self.ledger, digester, self.measures, self._templates, tokens=config.ledger.token_digests
         )
         self._judge = Judge(config, self.ledger, self._events.connectors, self._templates)
-        self._identities: OrderedDict[bytes, ResourceIdentity] = OrderedDict()
+        self._claims = Claims(self.measures, config.join.parts_max)
         self._verdicts = Verdicts(config.join)
         self.judged: list[Judged] | None = None
         """Where verdicts are kept for whoever wants to print them; ``None``: nowhere."""
@@ -117,7 +113,7 @@ class Pipeline:
         rejected: list[str] = []
         passed = 0
         for one in groups:
-            others = self._claim(one, dialects, ours, rejected)
+            others = self._claims.of(one, dialects, ours, rejected)
             passed += len(others)
             if others:
                 foreign.append((one.envelope, others))
@@ -155,36 +151,6 @@ class Pipeline:
         """Whether anything that came with this ticket is held."""
         return self._joiner.holds(ticket)
 
-    def _claim(
-        self, one: Group, possible_dialects: Sequence[Dialect], ours: list[Span], rejected: list[str]
-    ) -> list[bytes]:
-        """Sort a group's spans into ours and others; a span that cannot be used is rejected alone."""
-        if not possible_dialects:
-            return one.spans
-        scope = scope_name(one.envelope)
-        others: list[bytes] = []
-        for raw in one.spans:
-            dialects = candidates(scope, raw, possible_dialects)
-            if not dialects:
-                others.append(raw)
-                continue
-            try:
-                span = claim(raw, one.envelope, self._identity(one.envelope), dialects)
-            except BadInput as problem:
-                rejected.append(problem.problem)
-                self.measures.count("whymiss.spans.rejected", reason="malformed")
-                continue
-            if span is None:
-                others.append(raw)
-            elif not valid_ids(span.trace_id, span.span_id):
-                rejected.append("trace id or span id is missing or all zero")
-                self.measures.count("whymiss.spans.rejected", reason="invalid_id")
-            else:
-                ours.append(span)
-                self.measures.count("whymiss.spans.claimed", dialect=span.dialect)
-                self.measures.count("whymiss.sampling.spans", state=sampling_of(span).value)
-        return others
-
     def _forward(
         self,
         body: bytes,
@@ -198,14 +164,6 @@ class Pipeline:
         self.measures.count("whymiss.spans.passed_through", passed)
         whole = passed == sum(len(one.spans) for one in groups)
         yield untouched(Signal.TRACES, body if whole else assemble(foreign), passed, ticket=ticket)
-
-    def _identity(self, envelope: Envelope) -> ResourceIdentity:
-        known = self._identities.get(envelope.resource)
-        if known is None:
-            known = self._identities[envelope.resource] = identify(resource_attributes(envelope))
-            if len(self._identities) > IDENTITIES_MAX:
-                self._identities.popitem(last=False)
-        return known
 
     # --- KV events ----------------------------------------------------------------------------------
 
@@ -300,8 +258,9 @@ class Pipeline:
         return self._leave([(span, self._verdicts.of(span, now))], sampled=self._redactor.is_sampled([span]))
 
     def _released(self, released: Released, now: float) -> Redacted | None:
-        loose, judged = self._judged(released)
-        waiting = any(verdict.reason in STILL_COMING for _, verdict in judged)
+        crowded = is_crowd(released.spans, self._config.attribution.comparisons_max)
+        loose, judged = self._judged(released) if not crowded else self._unweighed(released)
+        waiting = not crowded and any(verdict.reason in STILL_COMING for _, verdict in judged)
         if waiting and self._joiner.hold_on(released, released.arrived, now):
             return None
         self.measures.count("whymiss.join.released", reason=released.reason.value)
@@ -317,6 +276,10 @@ class Pipeline:
             if self.judged is not None:
                 self.judged.append(Judged(request=request, verdict=verdict))
         return self._leave(list(leaving.values()), sampled=sampled)
+
+    def _unweighed(self, released: Released) -> tuple[list[Span], list[tuple[Request, Verdict]]]:
+        self.measures.count("whymiss.join.crowded")
+        return [], [(request, unweighed(request)) for request in alone(released.spans)]
 
     def _judged(self, released: Released) -> tuple[list[Span], list[tuple[Request, Verdict]]]:
         shed = released.reason is ReleaseReason.SHED
