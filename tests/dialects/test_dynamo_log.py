@@ -13,7 +13,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from whymiss.dialects.dynamo_log import SCOPE, SENSITIVE, read_log_record, take_records
 from whymiss.errors import BadInput
 from whymiss.model import GatewayUsage, Lookup, RouteDecision, Span, request_ids
-from whymiss.wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
+from whymiss.wire.logs import LogFields, assemble_logs, read_log, split_logs
+from whymiss.wire.splice import splice_log
 
 CHAIN = [2**64 - 1, 17, 4]
 REQUEST = {
@@ -118,7 +119,7 @@ def test_a_log_request_is_put_together_as_it_was() -> None:
 
 def test_what_identifies_a_prompt_is_taken_out_and_nothing_else() -> None:
     raw = record()
-    left = LogRecord.FromString(without_attributes(raw, SENSITIVE))
+    left = LogRecord.FromString(splice_log(raw, SENSITIVE))
     assert "payload" not in {pair.key for pair in left.attributes}
     assert left.dropped_attributes_count == 1
     expected = LogRecord.FromString(raw)
@@ -129,7 +130,7 @@ def test_what_identifies_a_prompt_is_taken_out_and_nothing_else() -> None:
 
 def test_a_record_without_it_keeps_its_bytes() -> None:
     raw = LogRecord(severity_text="payload-like").SerializeToString()
-    assert without_attributes(raw, SENSITIVE) == raw
+    assert splice_log(raw, SENSITIVE) == raw
 
 
 def test_a_request_leaves_without_its_payloads_and_gives_its_evidence() -> None:
@@ -178,7 +179,7 @@ def test_any_json_is_read_or_says_nothing(request: dict[str, object], comparable
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_bad_input(raw: bytes) -> None:
-    for attempt in (read_log, lambda one: without_attributes(one, SENSITIVE), split_logs):
+    for attempt in (read_log, lambda one: splice_log(one, SENSITIVE), split_logs):
         try:
             attempt(raw)
         except BadInput:

@@ -35,7 +35,9 @@ from ..model import (
     Span,
 )
 from ..wire.fields import scope_name
-from ..wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
+from ..wire.logs import LogFields, assemble_logs, read_log, split_logs
+from ..wire.splice import splice_log, splice_resource
+from .secrets import CONTRACT, SECRETS
 from .values import block_key, count, real, text, u64_name
 
 SCOPE = "dynamo.request_trace"
@@ -43,6 +45,7 @@ SCHEMA = "dynamo.request.trace.v1"
 SENSITIVE = ("payload",)
 """What must be taken out of the record before it goes on, read or not."""
 
+_REMOVED = (*SENSITIVE, *SECRETS)
 _MILLISECOND = 1_000_000
 _MILLISECONDS_MAX = 1 << 43  # 278 years: a later time is none
 _WHOLE = 0.01
@@ -76,10 +79,12 @@ def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
     for envelope, records in split_logs(body):
         scope = scope_name(envelope)
         kept: list[bytes] = []
+        taken: list[bytes] = []
         for raw in records:
             try:
                 fields = read_log(raw)
-                kept.append(without_attributes(raw, SENSITIVE) if is_record(scope, fields) else raw)
+                ours = is_record(scope, fields)
+                (taken if ours else kept).append(splice_log(raw, _REMOVED, CONTRACT) if ours else raw)
             except BadInput as problem:
                 rejected.append(problem.problem)
                 continue
@@ -87,6 +92,11 @@ def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
             if span is not None:
                 evidence.append(span)
         groups.append((envelope, kept))
+        try:
+            # Ours leave without the secrets of their resource, others of it as they came.
+            groups.append((splice_resource(envelope, {}, SECRETS, CONTRACT) if taken else envelope, taken))
+        except BadInput as problem:
+            rejected += [problem.problem] * len(taken)
     return Taken(tuple(evidence), tuple(rejected), assemble_logs(groups))
 
 

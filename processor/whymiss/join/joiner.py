@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 
 from ..config import JoinConfig
-from ..model import JoinOutcome, Late, Released, ReleaseReason, Role, Span
+from ..model import Envelope, JoinOutcome, Late, Released, ReleaseReason, Role, Span
 from .groups import (
     HALF,
     SERVICES_OF_GROUP_MAX,
@@ -78,6 +78,7 @@ class Joiner:
         self.held_bytes = 0
         self.duplicates = 0
         self._tickets: dict[int, int] = {}
+        self._envelopes: dict[int, int] = {}
 
     # --- the four members -----------------------------------------------------------------------
 
@@ -249,9 +250,13 @@ class Joiner:
         self._index(group, span)
         if span.ticket:
             self._tickets[span.ticket] = self._tickets.get(span.ticket, 0) + 1
-        size = len(span.raw) + SPAN_OVERHEAD_BYTES
-        self.held_bytes += size
+        self.held_bytes += len(span.raw) + SPAN_OVERHEAD_BYTES
         self.held_spans += 1
+        # One that many spans came in is held once.
+        sharers = self._envelopes.get(id(span.envelope), 0)
+        self._envelopes[id(span.envelope)] = sharers + 1
+        if not sharers:
+            self.held_bytes += _size_of(span.envelope)
 
     def _linger(self, group: Open, now: float) -> None:
         """Once all that requests have here has come, wait only a little longer."""
@@ -307,6 +312,7 @@ class Joiner:
         self.held_spans -= len(spans)
         self.held_bytes -= sum(len(span.raw) + SPAN_OVERHEAD_BYTES for span in spans)
         for span in spans:
+            self._let_envelope_go(span.envelope)
             if span.ticket:
                 self._let_go(span.ticket)
             for trace_id in (span.trace_id, *linked_to(span)):
@@ -322,6 +328,12 @@ class Joiner:
         self._past.remember(spans, few, now)
         return Released(spans, reason, group.arrived)
 
+    def _let_envelope_go(self, envelope: Envelope) -> None:
+        self._envelopes[id(envelope)] -= 1
+        if not self._envelopes[id(envelope)]:
+            del self._envelopes[id(envelope)]
+            self.held_bytes -= _size_of(envelope)
+
     def _let_go(self, ticket: int) -> None:
         self._tickets[ticket] -= 1
         if not self._tickets[ticket]:
@@ -331,3 +343,7 @@ class Joiner:
 def _is_over(wake: float, group: Open) -> bool:
     """Whether a place in the queue of those that linger stands for nothing any more."""
     return group.root.released or group.root.lingers_until != wake
+
+
+def _size_of(envelope: Envelope) -> int:
+    return len(envelope.resource) + len(envelope.scope)

@@ -154,6 +154,9 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Number of the accepted request that it came in, where requests are numbered; else 0."""
 
 
+ID_CHARS_MAX = 1024
+"""A longer request id is none: ids are kept after their request has left, and counted as short."""
+
 _SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 _CHILD = re.compile(r"^\d+_")
 _SERVED = re.compile(r"(?:chatcmpl-(?P<chat>.+)|cmpl-(?P<completion>.+)-\d+)", re.DOTALL)
@@ -168,7 +171,7 @@ def request_ids(span: Span) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for said in span.says:
         exact = said.request_id
-        if exact:
+        if exact and len(exact) <= ID_CHARS_MAX:
             plain = _CHILD.sub("", exact)
             for spelling in (exact, plain, _SUFFIX.sub("", plain)):
                 found.setdefault(spelling, None)

@@ -51,7 +51,9 @@ class Claims:
                 others.append(raw)
                 continue
             if too_many or has_more_parts(raw, SPAN, self._parts_max):
-                rejected.append(f"a span or its resource has too many attributes (raise join.parts_max, {self._parts_max})")
+                rejected.append(
+                    f"a span or its resource has too many attributes (raise join.parts_max, {self._parts_max})"
+                )
                 self._measures.count("whymiss.spans.rejected", reason="too_many_parts")
                 continue
             try:

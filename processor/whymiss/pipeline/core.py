@@ -14,6 +14,7 @@ from ..attribution import worker_name
 from ..config import Config, RedactionConfig
 from ..dialects.dynamo_log import take_records
 from ..dialects.registry import possible
+from ..dialects.secrets import CONTRACT, SECRETS
 from ..errors import BadInput
 from ..evidence.requests.grouping import group
 from ..evidence.requests.report import engine_says, lookup_says
@@ -31,7 +32,7 @@ from ..model import (
     Span,
     Verdict,
 )
-from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, tickets_of, untouched
+from ..redaction import Part, Redacted, Redactor, Signal, adjusted_count, nothing, tickets_of, untouched
 from ..reference import Reference
 from ..wire.fields import scope_name
 from ..wire.kv_logs import take_kv_events
@@ -97,7 +98,8 @@ class Pipeline:
 
     def _redactor_of(self, settings: RedactionConfig) -> Redactor:
         key = settings.digest_key
-        return Redactor(settings, self._process_key if key is None else key.reveal().encode())
+        secret = self._process_key if key is None else key.reveal().encode()
+        return Redactor(settings, secret, secrets=SECRETS, closed=CONTRACT)
 
     # --- spans ------------------------------------------------------------------------------------
 
@@ -233,13 +235,18 @@ class Pipeline:
 
     def _act(self, outcomes: Iterable[JoinOutcome], now: float) -> list[Redacted]:
         outgoing: list[Redacted] = []
+        shared: dict[Envelope, list[Part]] = {}
         for outcome in outcomes:
-            leaving = self._let_go(outcome, now)
-            if leaving is not None:
-                outgoing.append(leaving)
-        return outgoing
+            for leaving in self._let_go(outcome, now):
+                if isinstance(leaving, Redacted):
+                    outgoing.append(leaving)
+                elif leaving.shared is None:
+                    outgoing.append(self._redactor.together([leaving]))
+                else:
+                    shared.setdefault(leaving.shared, []).append(leaving)
+        return outgoing + [self._redactor.together(parts) for parts in shared.values()]
 
-    def _let_go(self, outcome: JoinOutcome, now: float) -> Redacted | None:
+    def _let_go(self, outcome: JoinOutcome, now: float) -> list[Part | Redacted]:
         """What leaves of one outcome; a defect of ours costs it its verdict, or its spans, and others nothing."""
         try:
             return self._late(outcome.span, now) if isinstance(outcome, Late) else self._released(outcome, now)
@@ -251,18 +258,18 @@ class Pipeline:
         except Exception:  # noqa: BLE001 - what cannot be redacted must not leave
             self.measures.count("whymiss.spans.dropped", len(spans), reason="release_failed")
         tickets = tickets_of(spans)
-        return nothing(tickets) if tickets else None
+        return [nothing(tickets)] if tickets else []
 
-    def _late(self, span: Span, now: float) -> Redacted | None:
+    def _late(self, span: Span, now: float) -> list[Part | Redacted]:
         self.measures.count("whymiss.spans.late")
         return self._leave([(span, self._verdicts.of(span, now))], sampled=self._redactor.is_sampled([span]))
 
-    def _released(self, released: Released, now: float) -> Redacted | None:
+    def _released(self, released: Released, now: float) -> list[Part | Redacted]:
         crowded = is_crowd(released.spans, self._config.attribution.comparisons_max)
         loose, judged = self._judged(released) if not crowded else self._unweighed(released)
         waiting = not crowded and any(verdict.reason in STILL_COMING for _, verdict in judged)
         if waiting and self._joiner.hold_on(released, released.arrived, now):
-            return None
+            return []
         self.measures.count("whymiss.join.released", reason=released.reason.value)
         leaving: dict[tuple[bytes, bytes], tuple[Span, Verdict | None]] = {
             (span.trace_id, span.span_id): (span, None) for span in (*loose, *released.spans)
@@ -290,25 +297,25 @@ class Pipeline:
             self.measures.count("whymiss.stage.failures", stage="judge", error_type=type(error).__name__)
             return [], []
 
-    def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted | None:
+    def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> list[Part | Redacted]:
         """Redact spans; one that cannot be redacted must not leave, and costs itself."""
         # Evidence from a log record has no span of its own.
         judged = [pair for pair in judged if pair[0].raw]
         if not judged:
-            return None
+            return []
         tickets = tickets_of(span for span, _ in judged)
         try:
-            return self._redactor.spans(judged, sampled=sampled, tickets=tickets)
+            return [*self._redactor.parts(judged, sampled=sampled, tickets=tickets)]
         except BadInput:
             fit = [pair for pair in judged if self._is_fit(pair, sampled=sampled)]
         self.measures.count("whymiss.spans.dropped", len(judged) - len(fit), reason="redaction_failed")
         if fit:
-            return self._redactor.spans(fit, sampled=sampled, tickets=tickets)
-        return nothing(tickets) if tickets else None
+            return [*self._redactor.parts(fit, sampled=sampled, tickets=tickets)]
+        return [nothing(tickets)] if tickets else []
 
     def _is_fit(self, pair: tuple[Span, Verdict | None], *, sampled: bool) -> bool:
         try:
-            self._redactor.spans([pair], sampled=sampled)
+            self._redactor.parts([pair], sampled=sampled)
         except BadInput:
             return False
         return True
