@@ -139,9 +139,9 @@ class AttributionConfig(Section, frozen=True, kw_only=True):
     """Tokens in one match unit. Default null: taken from spans and events."""
     block_size: Count | None = None
     """Tokens in one block. Default null: taken from spans and events."""
-    comparisons_max: Count = 100_000
-    """Engine requests times spans of one group up to which its spans are told apart, 300 requests with as many spans;
-    beyond it each is judged alone, ``unknown`` (``partial_trace``). Default 100000; not zero."""
+    comparisons_max: Count = 50_000
+    """Engine requests and lookups, at least 64, times spans of one group up to which its spans are told apart; beyond it
+    each is judged alone, ``unknown`` (``partial_trace``). Default 50000, which is 220 requests alone; not zero."""
     decode_step_seconds_max: SecondsAboveZero = 1.0
     """Longest engine step, in seconds: how far an event may trail its request. Default 1; not zero."""
 

@@ -23,6 +23,10 @@ DIALECTS: tuple[Dialect, ...] = (
     prompts.SALT,
 )
 
+MODEL_REVISION = "prefix_cache.model_revision"
+SPECULATIVE_METHOD = "prefix_cache.speculative_method"
+"""Resource attributes of the engine that the class metrics are broken down by."""
+
 # A span that several dialects read is, to the join, what the first of these says.
 _RANKING = (Role.ENGINE, Role.LOOKUP, Role.OFFLOAD, Role.ROUTER, Role.GATEWAY)
 
@@ -134,4 +138,6 @@ def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
         host=text(attributes.get("host.name")),
         worker=text(attributes.get("prefix_cache.worker")),
         rank=count(rank) if rank else count(attributes.get("prefix_cache.rank")),
+        model_revision=text(attributes.get(MODEL_REVISION)),
+        speculative_method=text(attributes.get(SPECULATIVE_METHOD)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from .words import Role
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The resource and scope that a span came in, as bytes, so that it can leave in the same ones.
 
     ``resource`` is the encoded ``ResourceSpans`` without its ``scope_spans``; ``scope`` the
@@ -110,7 +111,7 @@ class GatewayUsage(msgspec.Struct, frozen=True, kw_only=True):
 Evidenced: TypeAlias = EngineRequest | Lookup | RouteDecision | OffloadOutcome | GatewayUsage
 
 
-class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What a resource says about the process that emitted its spans.
 
     ``attributes`` holds all of its string attributes, for the operator's own mapping.
@@ -127,6 +128,9 @@ class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     worker: str | None = None
     rank: int | None = None
+    model_revision: str | None = None
+    """Of the engine's model. No span and no event of any emitter says it, nor the next; who starts the process knows both."""
+    speculative_method: str | None = None
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -154,7 +158,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Number of the accepted request that it came in, where requests are numbered; else 0."""
 
 
-ID_CHARS_MAX = 1024
+ID_CHARS_MAX = 512
 """A longer request id is none: ids are kept after their request has left, and counted as short."""
 
 _SUFFIX = re.compile(r"-[0-9a-f]{8}$")
@@ -172,10 +176,15 @@ def request_ids(span: Span) -> tuple[str, ...]:
     for said in span.says:
         exact = said.request_id
         if exact and len(exact) <= ID_CHARS_MAX:
-            plain = _CHILD.sub("", exact)
-            for spelling in (exact, plain, _SUFFIX.sub("", plain)):
-                found.setdefault(spelling, None)
+            found.update(dict.fromkeys(_spellings(exact)))
     return tuple(found)
+
+
+# Spans of one group are compared by their ids, each with many others.
+@lru_cache(maxsize=2048)
+def _spellings(exact: str) -> tuple[str, str, str]:
+    plain = _CHILD.sub("", exact)
+    return exact, plain, _SUFFIX.sub("", plain)
 
 
 def caller_ids(span: Span) -> tuple[str, ...]:

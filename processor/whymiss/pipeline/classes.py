@@ -9,10 +9,6 @@ from ..model import Request, RouteDecision, Verdict
 NO_ADAPTER = "_none"
 """The adapter of a lookup that is known to have none; an adapter's own name is the operator's."""
 
-MODEL_REVISION = "prefix_cache.model_revision"
-SPECULATIVE_METHOD = "prefix_cache.speculative_method"
-"""Resource attributes of the engine. No span or event of any emitter says either; who starts the process knows both."""
-
 _WORDS = {"lora": "adapter", "cache_salt": "salt"}
 
 
@@ -21,15 +17,15 @@ def dimensions_of(request: Request, verdict: Verdict, *, extrapolated: bool) -> 
     routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
     said = engine_says(request.engine)
     model = said.model if said is not None else None
-    told = dict(request.subject.resource.attributes)
+    resource = request.subject.resource
     return Dimensions(
         route=next((route.reason for route in routes if route.reason), None),
         isolation_policy=_isolation(verdict.kept_apart_by),
         adapter=_adapter(verdict),
         model=model or next((route.model for route in routes if route.model), None),
-        model_revision=told.get(MODEL_REVISION),
+        model_revision=resource.model_revision,
         template_version=verdict.template_version,
-        speculative_method=told.get(SPECULATIVE_METHOD),
+        speculative_method=resource.speculative_method,
         block_geometry=None if verdict.block_size is None else f"{verdict.block_size}/{verdict.match_unit}",
         prompt_family=verdict.template_name,
         sampling_method="extrapolated" if extrapolated else "counted",
