@@ -14,7 +14,7 @@ from whymiss.dialects.registry import identify
 from whymiss.dialects.vllm import read_probe
 from whymiss.evidence.sections.isolation import told_isolation
 from whymiss.measures import OTHER
-from whymiss.model import Cause, Lookup, Owner, Request, Role, Verdict
+from whymiss.model import Attribute, Cause, Lookup, Owner, Request, Role, Verdict
 from whymiss.pipeline.classes import dimensions_of
 from whymiss.reference import Reference, Serialised, chains
 from whymiss.wire.fields import read_span
