@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from whymiss.config import parse
-from whymiss.pipeline import Pipeline
+from whymiss.pipeline import KvSource, Pipeline
 from whymiss.redaction import Redacted
 
 RATIO_MAX = 2.3
@@ -170,6 +171,17 @@ def engines_of_many_services(count: int) -> Sent:
     return made
 
 
+def engines_of_many_workers(count: int) -> Sent:
+    made = Sent()
+    for number in range(count):
+        group = made.resource_spans.add()
+        group.resource.attributes.add(key="prefix_cache.worker").value.string_value = f"w{number}"
+        inner = group.scope_spans.add()
+        inner.scope.name = "vllm.tracing.otel"
+        engine_in(inner, number + 1, number + 1)
+    return made
+
+
 def resources_without_claims(count: int) -> Sent:
     made = Sent()
     for number in range(count):
@@ -241,6 +253,7 @@ def trace_states(count: int) -> Sent:
         (lookups_without_ids, 250),
         (merged_one_by_one, 250),
         (engines_of_many_services, 350),
+        (engines_of_many_workers, 300),
         (resources_without_claims, 400),
         (attributes_of_a_span, 400),
         (attributes_of_a_resource, 300),
@@ -368,3 +381,23 @@ def test_a_trace_that_comes_again_and_again_does_not_copy_its_past() -> None:
             calls_of += calls.by_name
         costs.append(calls_of.total())
     assert costs[2] < RATIO_MAX * costs[1], costs
+
+
+def test_a_span_costs_the_same_however_many_workers_and_ranks_publish() -> None:
+    for name, rank in (("w{}", 0), ("w", 1)):
+        costs: list[int] = []
+        for workers in (100, 100, 200):
+            one = flow()
+            for number in range(workers):
+                source = KvSource(name=f"s{number}", worker=name.format(number), rank=number if rank else 0, model="m")
+                payload = msgspec.msgpack.encode([1.0, [], number if rank else 0])
+                one.kv_frames(source, (b"", bytes(8), payload), NOW)
+            one.traces(many_traces(1).SerializeToString(), 0.0)
+            made, inner = one_scope()
+            made.resource_spans[0].resource.attributes.add(key="prefix_cache.worker").value.string_value = "w"
+            for number in range(50):
+                engine_in(inner, number + 10, number + 10)
+            with counting() as calls:
+                one.traces(made.SerializeToString(), 0.0)
+            costs.append(calls.total)
+        assert costs[2] < 1.1 * costs[1], (name, costs)
