@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ledger": {"config", "errors", "model"},
     "evidence": {"config", "model"},
     "attribution": {"model"},
-    "redaction": {"config", "model", "wire"},
+    "redaction": {"config", "errors", "model", "wire"},
     "reference": {"errors"},
     "measures": {"config", "model"},
 }

@@ -13,14 +13,15 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 
 import msgspec
 
 from .config import RedactionConfig
+from .errors import BadInput
 from .model import Attribute, Envelope, Role, Span, Verdict
 from .wire.fields import read_span
-from .wire.splice import splice, splice_resource
+from .wire.splice import OPEN, Closed, splice, splice_resource
 from .wire.split import assemble
 from .wire.status import without_status_message
 
@@ -45,6 +46,22 @@ class Redacted(msgspec.Struct, frozen=True):
     tickets: tuple[int, ...] = ()
 
 
+class Part(msgspec.Struct, frozen=True):
+    """Redacted spans by their redacted envelope.
+
+    ``shared`` is that envelope where it is so large that it should leave once, with the spans of other parts.
+    """
+
+    groups: dict[Envelope, list[bytes]]
+    tickets: tuple[int, ...]
+    shared: Envelope | None = None
+
+    @property
+    def items(self) -> int:
+        """Spans in it."""
+        return sum(map(len, self.groups.values()))
+
+
 class Sampling(StrEnum):
     """The three states of the sampled flag (Python's exporters never set it)."""
 
@@ -52,6 +69,12 @@ class Sampling(StrEnum):
     UNSAMPLED = "unsampled"
     UNKNOWN = "unknown"
 
+
+ENVELOPE_BYTES_SHARED = 2048
+"""A resource and scope larger than this leave once for all spans that leave at the same time, and not once a trace."""
+
+ENVELOPES_BYTES_MAX = 4 << 20
+"""Bytes of envelopes that are remembered as they may leave; then they are forgotten together."""
 
 _RANDOM = 1 << 56
 """The randomness R of a trace is below this: it has 56 bits."""
@@ -106,10 +129,12 @@ def adjusted_count(span: Span) -> float | None:
     return None if threshold is None else _RANDOM / (_RANDOM - threshold)
 
 
-@cache
 def _hex56(text: str) -> int | None:
-    if not 1 <= len(text) <= 14:
-        return None
+    return _short_hex56(text) if 1 <= len(text) <= 14 else None
+
+
+@lru_cache(maxsize=1024)
+def _short_hex56(text: str) -> int | None:
     try:
         return int(text.ljust(14, "0"), 16)
     except ValueError:
@@ -131,12 +156,19 @@ class Redactor:
 
     Args:
         key: the key of digests; without one in the configuration the caller passes a random one.
+        secrets: names of attributes that must not leave, wherever in a span, its resource or its scope they stand.
+        closed: families of names of which only the known may leave.
     """
 
-    def __init__(self, config: RedactionConfig, key: bytes) -> None:
+    def __init__(
+        self, config: RedactionConfig, key: bytes, *, secrets: tuple[str, ...] = (), closed: Closed = OPEN
+    ) -> None:
         self._key = key
         self._key_id = config.digest_key_id
-        self._drop = config.drop_attributes
+        self._drop = (*secrets, *config.drop_attributes)
+        self._closed = closed
+        self._known: dict[Envelope, Envelope | BadInput] = {}
+        self._known_bytes = 0
         self._unknown_is_sampled = config.unknown_sampling == "treat_as_sampled"
         self._threshold = threshold_of(config.sample_ratio)
 
@@ -174,12 +206,49 @@ class Redactor:
         self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool, tickets: tuple[int, ...] = ()
     ) -> Redacted:
         """Encode spans with their part of the verdict, each in the envelope that it came in."""
-        grouped: dict[Envelope, list[bytes]] = {}
+        return self.together(self.parts(judged, sampled=sampled, tickets=tickets))
+
+    def parts(
+        self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool, tickets: tuple[int, ...] = ()
+    ) -> list[Part]:
+        """The same, to be put together: one part for each large envelope, and one for all others.
+
+        Raises:
+            BadInput: a span, a resource or a scope cannot be redacted, and must not leave.
+        """
+        small: dict[Envelope, list[bytes]] = {}
+        large: dict[Envelope, list[bytes]] = {}
         for span, verdict in judged:
-            # guard: redact-resource
-            envelope = splice_resource(span.envelope, {}, self._drop) if self._drop else span.envelope
+            envelope = self._envelope(span.envelope)
+            is_large = len(envelope.resource) + len(envelope.scope) > ENVELOPE_BYTES_SHARED
+            grouped = large if is_large else small
             grouped.setdefault(envelope, []).append(self._span(span, verdict, sampled=sampled))
-        return Redacted(Signal.TRACES, assemble(grouped.items()), len(judged), tickets)
+        several = [Part({envelope: spans}, tickets, envelope) for envelope, spans in large.items()]
+        return [Part(small, tickets), *several] if small else several
+
+    def together(self, parts: Sequence[Part]) -> Redacted:
+        """One request of several parts."""
+        tickets = tuple({ticket: None for part in parts for ticket in part.tickets})
+        body = assemble([pair for part in parts for pair in part.groups.items()])
+        return Redacted(Signal.TRACES, body, sum(part.items for part in parts), tickets)
+
+    def _envelope(self, envelope: Envelope) -> Envelope:
+        """An envelope as it may leave; remembered, as a sender chooses how large it is and how many spans share it."""
+        known = self._known.get(envelope)
+        if known is None:
+            try:
+                # guard: redact-resource
+                known = splice_resource(envelope, {}, self._drop, self._closed)
+            except BadInput as problem:
+                known = problem
+            self._known_bytes += len(envelope.resource) + len(envelope.scope)
+            if self._known_bytes > ENVELOPES_BYTES_MAX:
+                self._known.clear()
+                self._known_bytes = len(envelope.resource) + len(envelope.scope)
+            self._known[envelope] = known
+        if isinstance(known, BadInput):
+            raise BadInput(known.problem)
+        return known
 
     def _span(self, span: Span, verdict: Verdict | None, *, sampled: bool) -> bytes:
         attributes: dict[str, Attribute] = {}
@@ -196,7 +265,7 @@ class Redactor:
         # Where the text of an exception must not leave, it is in the status as well.
         # guard: redact-status
         raw = without_status_message(span.raw) if "exception.message" in span.sensitive else span.raw
-        return splice(raw, attributes, remove=remove) if attributes or remove else raw
+        return splice(raw, attributes, remove=remove, closed=self._closed)
 
     def _digests(self, span: Span) -> dict[str, Attribute]:
         """Digests in place of a span's salts. A salt in an event or a link is removed without one."""

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from whymiss.config import Config, KvSourceConfig, Secret, WorkerRuleConfig, parse, render
+from whymiss.config.text import HIDDEN
 from whymiss.errors import ConfigError
 
 FULL = """
@@ -166,7 +167,9 @@ def test_an_unknown_key_is_named_at_any_depth(section: tuple[str | int, ...], na
     assume(name not in KEYS)
     target[name] = 1
     error = refusal(yaml.safe_dump(tree))
-    assert error.key == dotted((*section, name))
+    # A long name that is near no key might be a secret.
+    hidden = {dotted((*section, HIDDEN))} if len(name) > 15 else set()
+    assert error.key in {dotted((*section, name)), *hidden}
     assert "unknown key" in error.problem
 
 
@@ -226,7 +229,11 @@ def test_an_empty_variable_switches_nothing_off() -> None:
         parse("redaction: {digest_key: '${env:EMPTY}'}", {"EMPTY": ""})
 
 
-@given(st.text(min_size=1).filter(lambda text: text.strip() and text not in {"~", "null", "Null", "NULL"}))
+@given(
+    st.text(min_size=1).filter(
+        lambda text: text.strip() and text.isprintable() and text not in {"~", "null", "Null", "NULL"}
+    )
+)
 def test_a_variable_reaches_a_text_field_untouched(value: str) -> None:
     assert parse("redaction: {digest_key_id: '${env:A}'}", {"A": value}).redaction.digest_key_id == value
 

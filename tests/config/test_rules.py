@@ -43,7 +43,7 @@ from whymiss.errors import ConfigError
         ("exporters: {a: {endpoint: 't:4318', protocol: http/protobuf}}",
          "exporters.a.endpoint: must look like http://host:4318 or https://host:4318"),
         ("exporters: {a: {endpoint: 't:1', headers: {'a b': x}}}",
-         "exporters.a.headers.a b: a header's name has letters, digits, '-', '_' and '.' only"),
+         "exporters.a.headers[0]: a header's name has letters, digits, '-', '_' and '.' only"),
         ("exporters: {a: {endpoint: '127.0.0.1:4317', insecure: true}}",
          "exporters.a.endpoint: is a receiver of this service: spans would go round"),
         ("exporters: {a: {endpoint: 't:1', queue_bytes_max: 32MiB}}",

@@ -11,9 +11,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from whymiss.dialects.dynamo_log import SCOPE, SENSITIVE, read_log_record, take_records
+from whymiss.dialects.secrets import GUARDED
 from whymiss.errors import BadInput
 from whymiss.model import GatewayUsage, Lookup, RouteDecision, Span, request_ids
-from whymiss.wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
+from whymiss.wire.logs import LogFields, assemble_logs, read_log, split_logs
+from whymiss.wire.splice import splice_log
 
 CHAIN = [2**64 - 1, 17, 4]
 REQUEST = {
@@ -118,7 +120,7 @@ def test_a_log_request_is_put_together_as_it_was() -> None:
 
 def test_what_identifies_a_prompt_is_taken_out_and_nothing_else() -> None:
     raw = record()
-    left = LogRecord.FromString(without_attributes(raw, SENSITIVE))
+    left = LogRecord.FromString(splice_log(raw, SENSITIVE))
     assert "payload" not in {pair.key for pair in left.attributes}
     assert left.dropped_attributes_count == 1
     expected = LogRecord.FromString(raw)
@@ -129,12 +131,12 @@ def test_what_identifies_a_prompt_is_taken_out_and_nothing_else() -> None:
 
 def test_a_record_without_it_keeps_its_bytes() -> None:
     raw = LogRecord(severity_text="payload-like").SerializeToString()
-    assert without_attributes(raw, SENSITIVE) == raw
+    assert splice_log(raw, SENSITIVE) == raw
 
 
 def test_a_request_leaves_without_its_payloads_and_gives_its_evidence() -> None:
     body = request_of(record(), record({})).SerializeToString()
-    taken = take_records(body)
+    taken = take_records(body, GUARDED)
     assert [one.dialect for one in taken.evidence] == ["dynamo_log"]
     assert taken.rejected == ()
     assert b"payload" not in taken.rest
@@ -147,12 +149,12 @@ def test_other_logs_leave_as_the_bytes_that_came() -> None:
     made.resource_logs[0].scope_logs[0].scope.name = "app"
     made.resource_logs[0].scope_logs[0].log_records[0].attributes[0].value.string_value = "app.v1"
     body = made.SerializeToString()
-    assert take_records(body).rest is body
+    assert take_records(body, GUARDED).rest is body
 
 
 def test_a_record_that_cannot_be_read_is_rejected_alone() -> None:
     ((envelope, (raw,)),) = split_logs(request_of(record()).SerializeToString())
-    taken = take_records(assemble_logs([(envelope, [b"\x32\x7f", raw])]))
+    taken = take_records(assemble_logs([(envelope, [b"\x32\x7f", raw])]), GUARDED)
     assert (len(taken.evidence), len(taken.rejected)) == (1, 1)
     assert len(split_logs(taken.rest)[0].spans) == 1
 
@@ -178,7 +180,7 @@ def test_any_json_is_read_or_says_nothing(request: dict[str, object], comparable
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_bad_input(raw: bytes) -> None:
-    for attempt in (read_log, lambda one: without_attributes(one, SENSITIVE), split_logs):
+    for attempt in (read_log, lambda one: splice_log(one, SENSITIVE), split_logs):
         try:
             attempt(raw)
         except BadInput:

@@ -95,7 +95,7 @@ def test_every_file_of_an_emitter_is_in_the_registry_once() -> None:
     assert all(emitter.gives and emitter.switch_on for emitter in EMITTERS)
 
 
-SHARED = {"claim", "contract", "declared", "prompts", "registry"}
+SHARED = {"claim", "contract", "declared", "prompts", "registry", "secrets"}
 """What the rest of the package may know of the dialects: how they are asked, the input contract, and what may hold prompts."""
 
 

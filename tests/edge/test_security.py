@@ -208,7 +208,19 @@ def test_a_weak_token_is_refused_without_being_repeated(token: str) -> None:
 
 def test_nothing_like_a_token_enters() -> None:
     keeper = Doorkeeper((Secret(TOKEN),))
-    assert keeper.admits(f"Bearer {TOKEN}")
-    for shown in (None, "", TOKEN, f"bearer {TOKEN}", f"Bearer {TOKEN} ", f"Bearer {TOKEN}\x00", "Bearer é"):
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        assert keeper.admits(f"{scheme} {TOKEN}")
+    for shown in (
+        None,
+        "",
+        TOKEN,
+        f"basic {TOKEN}",
+        f"Bearer{TOKEN}",
+        f"Bearer {TOKEN.upper()}",
+        "Bearer",
+        f"Bearer {TOKEN} ",
+        f"Bearer {TOKEN}\x00",
+        "Bearer é",
+    ):
         assert not keeper.admits(shown)
     assert Doorkeeper(()).admits(None)

@@ -173,3 +173,18 @@ def test_who_had_come_and_had_no_token_yet_may_have_stored() -> None:
         recent.note("w", span(number, start, start + 9, one), one)
     stored = [[life.span_id[-1] for life in recent.may_have_stored("w", at(when))] for when in (9.9, 10.9, 11.5, 13.0)]
     assert stored == [[], [0, 1], [1], [1, 2]]
+
+
+def test_room_is_made_in_work_that_the_number_of_workers_does_not_change() -> None:
+    said = EngineRequest(prompt_tokens=100, completion_tokens=10, first_token_seconds=0.1, prefill_seconds=0.1)
+    one, sorts = span(1, 0, 1, said), []
+    for workers in (1000, 2000):
+        recent, cuts = RequestLog(KEEP, lives_max=workers), 0
+        for number in range(4 * workers):
+            before = recent.nbytes
+            recent.note(f"w{number}", one, said)
+            cuts += recent.nbytes < before
+        assert recent.nbytes <= workers * LIFE_BYTES
+        sorts.append(cuts)
+    # How often all rows are looked at grows with what comes for each that may stay, and with nothing else.
+    assert sorts[0] == sorts[1] <= 4 * 8

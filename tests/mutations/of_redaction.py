@@ -21,7 +21,7 @@ REDACTION = guards(
     ("redact-sensitive", "raw values never leave", drop_operand("Tuple", 0)),
     ("redact-digested-raw", "a salt never leaves as it is", drop_operand("Tuple", 1)),
     ("redact-dropped", "configured attributes are dropped", drop_operand("Tuple", 2)),
-    ("redact-resource", "configured attributes are dropped of resources too", take("else")),
+    ("redact-resource", "what must not leave is dropped of resources too", replace("Call", "envelope")),
     ("redact-status", "the text of an exception is in the status as well", take("else")),
     ("redact-keyed", "a digest that anybody can make can be guessed", replace("Attribute", "b''", 2)),
     ("redact-text-keyed", "a salt's digest that anybody can make can be guessed", replace("Attribute", "b''", 2)),

@@ -10,10 +10,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.cases.scene import Prompt, Scene, prompt, text
 from tests.timeline import span_of
+from whymiss.dialects.registry import identify
 from whymiss.dialects.vllm_probe import read_probe
 from whymiss.evidence.sections.isolation import told_isolation
 from whymiss.measures import OTHER
-from whymiss.model import Cause, Lookup, Owner, Request, ResourceIdentity, Role, Verdict
+from whymiss.model import Attribute, Cause, Lookup, Owner, Request, Role, Verdict
 from whymiss.pipeline.classes import dimensions_of
 from whymiss.reference import Reference, Serialised, chains
 from whymiss.wire.fields import read_span
@@ -135,10 +136,9 @@ def test_adapters_past_the_cap_are_other() -> None:
 # --- What the process and the operator say -----------------------------------------------------------
 
 
-def request(**attributes: str) -> Request:
+def request(**attributes: Attribute) -> Request:
     span = span_of(Role.ENGINE, 1, 1)
-    identity = ResourceIdentity(attributes=tuple(attributes.items()))
-    return Request(engine=msgspec.structs.replace(span, resource=identity))
+    return Request(engine=msgspec.structs.replace(span, resource=identify(attributes)))
 
 
 VERDICT = Verdict(cause=Cause.EVICTED, owner=Owner.PLATFORM)

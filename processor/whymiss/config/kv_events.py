@@ -53,6 +53,8 @@ class KvSourceConfig(Section, frozen=True, kw_only=True):
         check_text("worker", self.worker)
         check_text("default_worker", self.default_worker)
         check_text("hash_family", self.hash_family)
+        check_text("model", self.model)
+        check_text("topic", self.topic or None)
         if self.ranks > 1:
             self._check_ranks()
 

@@ -6,12 +6,12 @@ The name of a field is the key in the file. A rule between the fields of one sec
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
 from ..errors import ConfigError
 from .endpoints import OtlpProtocol, check_listener, check_otlp
+from .headers import check_headers
 from .kinds import MIB, Bytes, Count, Seconds, SecondsAboveZero, Secret, Section
 from .security import ClientTlsConfig, ServerTlsConfig, check_tokens
 
@@ -119,10 +119,7 @@ class ExporterConfig(Section, frozen=True, kw_only=True):
             raise ConfigError("compression", "is zstd, which gRPC's library does not have; take http/protobuf or gzip")
         if scheme == "https" and self.insecure:
             raise ConfigError("insecure", "must be false for an https:// endpoint")
-        for name in self.headers:
-            # Both transports forbid other names: HTTP by its grammar, gRPC by a narrower one.
-            if not re.fullmatch(r"[A-Za-z0-9_.\-]+", name):
-                raise ConfigError(f"headers.{name}", "a header's name has letters, digits, '-', '_' and '.' only")
+        check_headers(self.headers, self.protocol)
 
     @property
     def target(self) -> str:

@@ -16,7 +16,7 @@ from . import units
 from .environment import exporter_of
 from .kinds import Secret
 from .kv_events import KvSourceConfig, check_distinct
-from .text import Listing, Mapped, Node, Scalar, at_line, below, read, read_node
+from .text import Listing, Mapped, Node, Scalar, at_line, below, is_printable, read, read_node, shown, without_line_end
 from .tree import Config
 
 _GROUPS = (inspect.StructType, inspect.DictType, inspect.VarTupleType)
@@ -63,7 +63,7 @@ def _section(schema: inspect.StructType, node: Node, key: str) -> object:
     values: dict[str, object] = {}
     for name, item in node.items.items():
         if name not in fields:
-            raise at_line(below(key, name), f"unknown key; {_nearest(name, fields, key)}", item.line)
+            raise at_line(below(key, _shown(name, fields)), f"unknown key; {_nearest(name, fields, key)}", item.line)
         kind = fields[name].type
         if not (isinstance(kind, _GROUPS) and isinstance(item, Scalar) and item.text is None):
             values[name] = _value(kind, item, below(key, name))
@@ -74,6 +74,12 @@ def _section(schema: inspect.StructType, node: Node, key: str) -> object:
         return msgspec.convert(values, schema.cls)
     except ConfigError as error:
         raise ConfigError(below(key, error.key), error.problem) from None
+
+
+def _shown(name: str, fields: Iterable[str]) -> str:
+    # A slip of the pen is letters; `token=secret` is near a key, too.
+    near = name.isascii() and name.replace("_", "").isalpha() and difflib.get_close_matches(name, list(fields), n=1)
+    return name if near else shown(name)
 
 
 def _nearest(name: str, fields: Iterable[str], key: str) -> str:
@@ -123,9 +129,11 @@ def _read_text(kind: inspect.Type, text: str) -> tuple[object, str]:
     """Return the value, or ``None``, and what the text should have been."""
     match kind:
         case inspect.StrType():
-            return text, "text"
+            line = without_line_end(text)
+            return line if is_printable(line) else None, "one line of printable characters"
         case inspect.CustomType(cls=cls) if cls is Secret:
-            return Secret(text), "text"
+            # A mounted secret ends like a file does.
+            return Secret(without_line_end(text)), "text"
         case inspect.LiteralType(values=choices):
             return text if text in choices else None, f"one of {', '.join(str(choice) for choice in choices)}"
         case inspect.BoolType():

@@ -39,7 +39,8 @@ def check_tokens(tokens: tuple[Secret, ...]) -> None:
     """Refuse a token that could be guessed or that no header can carry. Raises `ConfigError`."""
     for index, token in enumerate(tokens):
         text = token.reveal()
-        if len(text) < BEARER_CHARS_MIN or not text.isascii() or any(char.isspace() for char in text):
+        if len(text) < BEARER_CHARS_MIN or not text.isascii() or not text.isprintable() or " " in text:
             raise ConfigError(
-                f"bearer_tokens[{index}]", f"must have at least {BEARER_CHARS_MIN} ASCII characters, no spaces"
+                f"bearer_tokens[{index}]",
+                f"must have at least {BEARER_CHARS_MIN} printable ASCII characters, no spaces",
             )

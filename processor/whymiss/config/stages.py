@@ -26,6 +26,9 @@ class JoinConfig(Section, frozen=True, kw_only=True):
     """Spans held at once; beyond it the oldest request is released early. Default 100000; not zero."""
     open_bytes_max: Bytes = 256 * MIB
     """Bytes of spans held at once; beyond it the oldest request is released early. Default 256 MiB; not zero."""
+    parts_max: Count = 10_000
+    """Attributes, events, links and the parts of their values that a claimed span may have, and its resource and scope;
+    one with more is rejected. Default 10000; not zero."""
     remembered_max: CountOrZero = 100_000
     """Released requests remembered, so that a late span is known to be late. Default 100000; zero remembers none."""
     remembered_seconds: Seconds = 60.0
@@ -112,6 +115,9 @@ class AttributionConfig(Section, frozen=True, kw_only=True):
     """Tokens in one match unit. Default null: taken from spans and events."""
     block_size: Count | None = None
     """Tokens in one block. Default null: taken from spans and events."""
+    comparisons_max: Count = 50_000
+    """Engine requests and lookups, at least 64, times spans of one group up to which its spans are told apart; beyond it
+    each is judged alone, ``unknown`` (``partial_trace``). Default 50000, which is 220 requests alone; not zero."""
     decode_step_seconds_max: SecondsAboveZero = 1.0
     """Longest engine step, in seconds: how far an event may trail its request. Default 1; not zero."""
 

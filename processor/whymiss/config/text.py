@@ -22,6 +22,9 @@ from ..errors import ConfigError
 _DOLLAR = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _UNTAGGED = {"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"}
+_KEY_LIKE = re.compile(r"[a-z0-9_.\-]{1,15}")
+"""Shorter than any key or token that is taken as a secret, which have 16 characters at least."""
+_QUOTING = re.compile(r"found (?:undefined alias|duplicate anchor|undefined tag handle).*", re.DOTALL)
 _NULLS = {"", "~", "null", "Null", "NULL"}
 
 
@@ -62,6 +65,15 @@ def below(key: str, name: str | int) -> str:
     return f"{key}.{name}" if key else name
 
 
+HIDDEN = "[...]"
+"""Stands in an error for a name that may be a secret in a wrong place."""
+
+
+def shown(name: str) -> str:
+    """A name as an error may repeat it: one that looks like no key may be a secret that slipped into a key's place."""
+    return name if _KEY_LIKE.fullmatch(name) else HIDDEN
+
+
 def substitute(text: str, environ: Mapping[str, str]) -> str:
     """Replace the variables in a text; raises `ConfigError` without a key."""
 
@@ -98,12 +110,24 @@ def read_node(text: str, environ: Mapping[str, str]) -> Node:
         return Scalar(None, 1, quoted=False) if root is None else _Reader(environ).read(root, "")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = f"not YAML: {error.problem or error.context}"
+        # Where the library repeats a name of the file, only what kind of name it is may be said.
+        said = _QUOTING.sub(lambda found: found[0].partition("'")[0].rstrip(), str(error.problem or error.context))
+        problem = f"not YAML: {said}"
         raise at_line("", problem, mark.line + 1) if mark else ConfigError("", problem) from None
     except yaml.YAMLError:
         raise ConfigError("", "not YAML: it holds a character that YAML forbids") from None
     except RecursionError:
         raise ConfigError("", "not a configuration: it is nested too deeply") from None
+
+
+def is_printable(text: str) -> bool:
+    """Whether a text can go on any wire: no control characters, line ends or halves of characters."""
+    return text.isprintable()
+
+
+def without_line_end(text: str) -> str:
+    """A text without the one line end that a file, or a block of YAML, ends in."""
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 class _Reader:
@@ -134,7 +158,9 @@ class _Reader:
             line = name_node.start_mark.line + 1
             if not isinstance(name_node, yaml.ScalarNode):
                 raise at_line(key, "a key must be text", line)
-            name = below(key, name_node.value)
+            name = below(key, shown(name_node.value))
+            if not is_printable(name_node.value):
+                raise at_line(key, "a key must be printable characters", line)
             if name_node.value in items:
                 raise at_line(name, f"given twice, first on line {items[name_node.value].line}", line)
             items[name_node.value] = self.read(item, name)

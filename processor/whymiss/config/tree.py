@@ -9,6 +9,7 @@ import msgspec
 import yaml
 
 from ..errors import ConfigError
+from .endpoints import check_text
 from .kinds import Secret, Section
 from .kv_events import KvEventsConfig
 from .memory import MemoryConfig
@@ -105,6 +106,7 @@ class Config(Section, frozen=True, kw_only=True):
         receivers = self.receivers
         for name, exporter in self.exporters.items():
             key = f"exporters.{name}"
+            check_text("exporters", name)
             # A request that never fits into the queue would be refused, and sent again, for ever.
             if receivers.grpc.endpoint and exporter.queue_bytes_max < receivers.grpc.max_receive_bytes:
                 raise ConfigError(f"{key}.queue_bytes_max", "must not be below receivers.grpc.max_receive_bytes")

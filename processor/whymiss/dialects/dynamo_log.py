@@ -37,8 +37,9 @@ from ..model import (
 )
 from ..model.block_hash import NoKeys, keys_of
 from ..wire.fields import scope_name
-from ..wire.logs import LogFields, assemble_logs, read_log, split_logs, without_attributes
-from .emitter import Emitter, Taken
+from ..wire.logs import LogFields, assemble_logs, read_log, split_logs
+from ..wire.splice import splice_log, splice_resource
+from .emitter import Emitter, Guarded, Taken
 from .values import count, real, text, u64_name
 from .vllm import request_ids
 
@@ -53,7 +54,7 @@ _WHOLE = 0.01
 """How far from a whole number the promised blocks may be: the rate is printed with finite digits."""
 
 
-def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
+def take_records(body: bytes, guarded: Guarded, *, chain_comparable: bool = False) -> Taken:
     """Read the request traces in an encoded ``ExportLogsServiceRequest`` and take their payloads out.
 
     A record that cannot be read cannot be redacted either, and is rejected alone.
@@ -69,10 +70,14 @@ def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
     for envelope, records in split_logs(body):
         scope = scope_name(envelope)
         kept: list[bytes] = []
+        taken: list[bytes] = []
         for raw in records:
             try:
                 fields = read_log(raw)
-                kept.append(without_attributes(raw, SENSITIVE) if is_record(scope, fields) else raw)
+                ours = is_record(scope, fields)
+                (taken if ours else kept).append(
+                    splice_log(raw, (*SENSITIVE, *guarded.names), guarded.closed) if ours else raw
+                )
             except BadInput as problem:
                 rejected.append(problem.problem)
                 continue
@@ -80,6 +85,11 @@ def take_records(body: bytes, *, chain_comparable: bool = False) -> Taken:
             if span is not None:
                 evidence.append(span)
         groups.append((envelope, kept))
+        try:
+            # Ours leave without the secrets of their resource, others of it as they came.
+            groups.append((splice_resource(envelope, {}, guarded.names, guarded.closed) if taken else envelope, taken))
+        except BadInput as problem:
+            rejected += [problem.problem] * len(taken)
     return Taken(tuple(evidence), tuple(rejected), assemble_logs(groups))
 
 

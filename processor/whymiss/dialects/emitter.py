@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from ..model import Span, Spellings
+from ..wire.splice import Closed
 from .claim import Dialect
 
 
@@ -21,11 +22,19 @@ class Taken(msgspec.Struct, frozen=True):
     rest: bytes
 
 
+class Guarded(msgspec.Struct, frozen=True):
+    """What nothing that is ours may leave with, whoever emitted it: names of attributes, and closed families of names."""
+
+    names: tuple[str, ...]
+    closed: Closed
+
+
 class Emitter(msgspec.Struct, frozen=True, kw_only=True):
     """Its dialects, in the order in which they are tried; its ids and log records; and its row in the documentation.
 
     ``request_ids`` says how the ids that its spans tell are spelled elsewhere. ``take_logs`` takes its records out of an
-    encoded ``ExportLogsServiceRequest`` (raises ``BadInput`` where the bytes are none), where it emits such.
+    encoded ``ExportLogsServiceRequest`` (raises ``BadInput`` where the bytes are none), where it emits such; what of them
+    may go on goes without what is guarded.
     """
 
     name: str
@@ -34,4 +43,4 @@ class Emitter(msgspec.Struct, frozen=True, kw_only=True):
     switch_on: str
     dialects: tuple[Dialect, ...] = ()
     request_ids: Spellings = Spellings()
-    take_logs: Callable[[bytes], Taken] | None = None
+    take_logs: Callable[[bytes, Guarded], Taken] | None = None

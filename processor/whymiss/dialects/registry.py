@@ -32,7 +32,7 @@ from . import (
     vllm_probe,
 )
 from .claim import Dialect
-from .emitter import Emitter, Taken
+from .emitter import Emitter, Guarded, Taken
 from .values import count, text
 
 EMITTERS: tuple[Emitter, ...] = (
@@ -134,7 +134,7 @@ def claim(raw: bytes, envelope: Envelope, resource: ResourceIdentity, dialects: 
     )
 
 
-def take_logs(body: bytes) -> Taken:
+def take_logs(body: bytes, guarded: Guarded) -> Taken:
     """Take the log records of all emitters out of an encoded ``ExportLogsServiceRequest``.
 
     Raises ``BadInput`` where one may be in it and the bytes are no such request.
@@ -143,7 +143,7 @@ def take_logs(body: bytes) -> Taken:
     rejected: list[str] = []
     for emitter in EMITTERS:
         if emitter.take_logs is not None:
-            taken = emitter.take_logs(body)
+            taken = emitter.take_logs(body, guarded)
             evidence += taken.evidence
             rejected += taken.rejected
             body = taken.rest
@@ -184,4 +184,6 @@ def identify(attributes: Mapping[str, Attribute]) -> ResourceIdentity:
         host=text(attributes.get("host.name")),
         worker=text(attributes.get(contract.WORKER)),
         rank=count(attributes.get(contract.RANK)) if rank is None else rank,
+        model_revision=text(attributes.get(contract.MODEL_REVISION)),
+        speculative_method=text(attributes.get(contract.SPECULATIVE_METHOD)),
     )

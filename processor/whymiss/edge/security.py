@@ -21,13 +21,16 @@ class Doorkeeper:
     """Knows the tokens that may enter; several at once let one be rotated. Without tokens all may."""
 
     def __init__(self, tokens: Iterable[Secret]) -> None:
-        self._expected = [f"Bearer {token.reveal()}".encode() for token in tokens]
+        self._expected = [token.reveal().encode() for token in tokens]
 
     def admits(self, authorization: str | bytes | None) -> bool:
         """Whether an ``Authorization`` header may enter, without telling by time how much of it was right."""
         if not self._expected:
             return True
-        shown = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else (authorization or b"")
+        header = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else (authorization or b"")
+        scheme, _, token = header.partition(b" ")
+        # The name of a scheme has no case (RFC 9110, 11.1); a token has.
+        shown = token.lstrip(b" ") if scheme.lower() == b"bearer" else b""
         # All are compared, so that the order of the tokens cannot be told by time either.
         matches = [hmac.compare_digest(shown, expected) for expected in self._expected]
         return True in matches

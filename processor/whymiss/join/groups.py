@@ -13,6 +13,9 @@ FEW = 32
 LINKS_MAX = 4
 """Linked traces that a span is joined to; one with more links sums up many requests and belongs to none."""
 
+SERVICES_OF_GROUP_MAX = 32
+"""Kinds of engines in one group up to which it is asked whether it is complete; one with more waits for its hold."""
+
 _INSIDE = frozenset({Role.ENGINE, Role.LOOKUP})
 
 Service: TypeAlias = tuple[str | None, str]
@@ -27,16 +30,36 @@ Company: TypeAlias = Role | Literal["half"]
 
 
 class Open:
-    """The spans of one or more requests that share a trace or a request id."""
+    """The spans of one or more requests that share a trace or a request id.
 
-    __slots__ = ("_index", "arrived", "lingers_until", "released", "spans")
+    What a group has is kept up to date span by span, so that nobody looks at all of its spans again for each that comes.
+    Two groups that turn out to be one are united like sets in a union-find: the smaller joins the larger, and
+    ``root`` finds where it went.
+    """
+
+    __slots__ = ("_index", "_joined", "arrived", "company", "engines", "lingers_until", "released", "services", "spans")
 
     def __init__(self, arrived: float) -> None:
         self.spans: tuple[Span, ...] | list[Span] = ()
         self._index: set[tuple[bytes, bytes]] | None = None
+        self._joined: Open | None = None
         self.arrived = arrived
         self.lingers_until: float | None = None
         self.released = False
+        self.engines = 0
+        """Engines' spans in it."""
+        self.company: set[Company] = set()
+        """What its spans are, and whether one speaks of half a request."""
+        self.services: set[Service] = set()
+        """Whose its engines' spans are."""
+
+    @property
+    def root(self) -> Open:
+        """The group that this one is part of by now; itself, as a rule."""
+        group = self
+        while group._joined is not None:
+            group = group._joined
+        return group
 
     def add(self, span: Span) -> bool:
         """Take a span; False for one that is here already: exporters repeat what they believe was lost."""
@@ -49,13 +72,28 @@ class Open:
             if len(self.spans) > FEW:
                 self.spans = list(self.spans)
                 self._index = {(one.trace_id, one.span_id) for one in self.spans}
-            return True
-        assert self._index is not None, "a list has an index"
-        if key in self._index:  # guard: join-repeated-many
-            return False
-        self._index.add(key)
-        self.spans.append(span)
+        else:
+            assert self._index is not None, "a list has an index"
+            if key in self._index:  # guard: join-repeated-many
+                return False
+            self._index.add(key)
+            self.spans.append(span)
+        self.company |= company_of((span,))
+        if span.role is Role.ENGINE:
+            self.engines += 1
+            self.services.add(service_of(span))
         return True
+
+    def absorb(self, other: Open) -> None:
+        """Take all spans of a group with no more of them; whoever waits for either waits for this one.
+
+        It arrived when the older of them did, and lingers as that one does.
+        """
+        older = min(self, other, key=lambda group: group.arrived)
+        self.arrived, self.lingers_until = older.arrived, older.lingers_until
+        for span in other.spans:
+            self.add(span)
+        other.spans, other._index, other._joined = (), None, self
 
 
 def service_of(span: Span) -> Service:

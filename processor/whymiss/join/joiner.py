@@ -17,8 +17,19 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 
 from ..config import JoinConfig
-from ..model import JoinOutcome, Late, Released, ReleaseReason, Role, Span
-from .groups import HALF, Company, Open, Service, company_of, linked_to, names_of, service_of, span_order
+from ..model import Envelope, JoinOutcome, Late, Released, ReleaseReason, Role, Span
+from .groups import (
+    HALF,
+    SERVICES_OF_GROUP_MAX,
+    Company,
+    Open,
+    Service,
+    company_of,
+    linked_to,
+    names_of,
+    service_of,
+    span_order,
+)
 from .past import Past, Remembered
 
 SPAN_OVERHEAD_BYTES = 1024
@@ -67,12 +78,14 @@ class Joiner:
         self.held_bytes = 0
         self.duplicates = 0
         self._tickets: dict[int, int] = {}
+        self._envelopes: dict[int, int] = {}
 
     # --- the four members -----------------------------------------------------------------------
 
     def accept(self, spans: Iterable[Span], now: float) -> list[JoinOutcome]:
         """Take spans; returns what left because of them (late ones, and the oldest over a limit)."""
         outcomes: list[JoinOutcome] = []
+        touched: dict[int, Open] = {}
         for span in spans:
             missed = self._missed(span, now)
             if missed is not None:  # guard: join-late
@@ -83,6 +96,9 @@ class Joiner:
                 self._know(service_of(span), now)
             group = self._group_of(span, now)
             self._hold(group, span)
+            touched[id(group)] = group
+        # Once for all spans of a group that came together, whatever their order.
+        for group in {id(group.root): group.root for group in touched.values()}.values():
             self._linger(group, now)
         outcomes.extend(self.shed(self._config.open_bytes_max, now))
         return outcomes
@@ -108,8 +124,8 @@ class Joiner:
 
     def drain(self) -> list[JoinOutcome]:
         """Release all groups at shutdown."""
-        waiting = [*self._holding, *(group for _, _, group in self._again)]
-        waiting = sorted((group for group in waiting if not group.released), key=lambda group: group.arrived)
+        places = [*self._holding, *(group for _, _, group in self._again)]
+        waiting = sorted({id(one.root): one.root for one in places}.values(), key=lambda group: group.arrived)
         return [
             self._release(group, group.arrived + self._config.hold_seconds, ReleaseReason.DRAIN)
             for group in waiting
@@ -160,19 +176,18 @@ class Joiner:
 
     def _next(self) -> Open | None:
         """The group that is due first, over the heads of the three queues."""
-        while self._holding and self._holding[0].released:
+        # A group that another one took in keeps its places: they stand for the whole.
+        while self._holding and self._holding[0].root.released:
             self._holding.popleft()
-        while self._lingering and (
-            self._lingering[0][1].released or self._lingering[0][1].lingers_until != self._lingering[0][0]
-        ):
+        while self._lingering and _is_over(*self._lingering[0]):
             self._lingering.popleft()
-        while self._again and self._again[0][2].released:
+        while self._again and self._again[0][2].root.released:
             heapq.heappop(self._again)
-        heads = [self._holding[0]] if self._holding else []
+        heads = [self._holding[0].root] if self._holding else []
         if self._lingering:
-            heads.append(self._lingering[0][1])
+            heads.append(self._lingering[0][1].root)
         if self._again:
-            heads.append(self._again[0][2])
+            heads.append(self._again[0][2].root)
         # A group that lingers waits in both queues; its wake is the earlier of the two.
         return min(heads, key=self._wake, default=None)
 
@@ -203,12 +218,12 @@ class Joiner:
         for group in self._open_groups(span):
             if group not in found:
                 found.append(group)
-        if found:
-            group = min(found, key=lambda one: one.arrived)
-        else:
+        if not found:
             group = Open(now)
             self._holding.append(group)
             self.open_groups += 1
+            return group
+        group = max(found, key=lambda one: len(one.spans))
         for other in found:
             if other is not group:  # guard: join-merge
                 self._merge(group, other)
@@ -221,11 +236,11 @@ class Joiner:
             self._by_request[name] = group
 
     def _merge(self, group: Open, other: Open) -> None:
-        other.released = True
+        """Make two groups one: the smaller's spans move, so that each moves a logarithmic number of times."""
         self.open_groups -= 1
         for span in other.spans:
             self._index(group, span)
-            group.add(span)
+        group.absorb(other)
 
     def _hold(self, group: Open, span: Span) -> None:
         if not group.add(span):
@@ -235,18 +250,23 @@ class Joiner:
         self._index(group, span)
         if span.ticket:
             self._tickets[span.ticket] = self._tickets.get(span.ticket, 0) + 1
-        size = len(span.raw) + SPAN_OVERHEAD_BYTES
-        self.held_bytes += size
+        self.held_bytes += len(span.raw) + SPAN_OVERHEAD_BYTES
         self.held_spans += 1
+        # One that many spans came in is held once.
+        sharers = self._envelopes.get(id(span.envelope), 0)
+        self._envelopes[id(span.envelope)] = sharers + 1
+        if not sharers:
+            self.held_bytes += _size_of(span.envelope)
 
     def _linger(self, group: Open, now: float) -> None:
         """Once all that requests have here has come, wait only a little longer."""
-        engines = [span for span in group.spans if span.role is Role.ENGINE]
-        company = company_of(group.spans)
-        if not engines or (HALF in company and len(engines) < _HALVES):  # guard: join-engine, join-halves
+        # guard: join-engine, join-halves
+        if not group.engines or (HALF in group.company and group.engines < _HALVES):
             return
-        services = {service_of(span) for span in engines}
-        if not all(self._is_complete(service, company, now) for service in services):  # guard: join-all-services
+        if len(group.services) > SERVICES_OF_GROUP_MAX:
+            return
+        # guard: join-all-services
+        if not all(self._is_complete(service, group.company, now) for service in group.services):
             return
         # guard: join-linger-hold
         wake = min(group.arrived + self._config.hold_seconds, now + self._config.linger_seconds)
@@ -280,9 +300,9 @@ class Joiner:
 
     def _next_by_arrival(self) -> Open | None:
         self._next()
-        heads = [self._holding[0]] if self._holding else []
+        heads = [self._holding[0].root] if self._holding else []
         if self._again:
-            heads.append(self._again[0][2])
+            heads.append(self._again[0][2].root)
         return min(heads, key=lambda group: group.arrived, default=None)
 
     def _release(self, group: Open, now: float, reason: ReleaseReason) -> Released:
@@ -292,6 +312,7 @@ class Joiner:
         self.held_spans -= len(spans)
         self.held_bytes -= sum(len(span.raw) + SPAN_OVERHEAD_BYTES for span in spans)
         for span in spans:
+            self._let_envelope_go(span.envelope)
             if span.ticket:
                 self._let_go(span.ticket)
             for trace_id in (span.trace_id, *linked_to(span)):
@@ -300,12 +321,29 @@ class Joiner:
             for name in names_of(span):
                 if self._by_request.get(name) is group:
                     del self._by_request[name]
-        services = frozenset(service_of(span) for span in spans if span.role is Role.ENGINE)
+        services = frozenset(group.services)
         self._learn(services, company_of([span for span in spans if span.says]), now)  # guard: join-silent-companion
-        self._past.remember(spans, services, now)
+        # Each late span teaches for all of them: a request of very many kinds of engines teaches once, here.
+        few = services if len(services) <= SERVICES_OF_GROUP_MAX else frozenset()
+        self._past.remember(spans, few, now)
         return Released(spans, reason, group.arrived)
+
+    def _let_envelope_go(self, envelope: Envelope) -> None:
+        self._envelopes[id(envelope)] -= 1
+        if not self._envelopes[id(envelope)]:
+            del self._envelopes[id(envelope)]
+            self.held_bytes -= _size_of(envelope)
 
     def _let_go(self, ticket: int) -> None:
         self._tickets[ticket] -= 1
         if not self._tickets[ticket]:
             del self._tickets[ticket]
+
+
+def _is_over(wake: float, group: Open) -> bool:
+    """Whether a place in the queue of those that linger stands for nothing any more."""
+    return group.root.released or group.root.lingers_until != wake
+
+
+def _size_of(envelope: Envelope) -> int:
+    return len(envelope.resource) + len(envelope.scope)

@@ -15,6 +15,12 @@ REMEMBERED_BYTES = 1024
 NAME_BYTES = 256
 """And each of its names."""
 
+SPAN_ID_BYTES = 128
+"""And each of its spans."""
+
+SPAN_IDS_EACH = 16
+"""Spans remembered for each request that ``remembered_max`` allows; beyond it the oldest requests are forgotten early."""
+
 _Key = TypeVar("_Key")
 
 
@@ -24,7 +30,7 @@ class Remembered(NamedTuple):
     until: float
     begin: int
     end: int
-    span_ids: frozenset[bytes]
+    span_ids: set[bytes]
     services: frozenset[Service]
 
     def meets(self, span: Span, now: float) -> bool:
@@ -40,11 +46,13 @@ class Past:
         self._config = config
         self._by_trace: OrderedDict[bytes, Remembered] = OrderedDict()
         self._by_name: OrderedDict[str, Remembered] = OrderedDict()
+        self._span_ids = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of all that is remembered."""
-        return len(self._by_trace) * REMEMBERED_BYTES + len(self._by_name) * NAME_BYTES
+        traces, names = len(self._by_trace), len(self._by_name)
+        return traces * REMEMBERED_BYTES + names * NAME_BYTES + self._span_ids * SPAN_ID_BYTES
 
     def of_trace(self, trace_id: bytes, now: float) -> Remembered | None:
         """What was released of a trace."""
@@ -64,23 +72,34 @@ class Past:
             by_trace.setdefault(span.trace_id, []).append(span)
         until = now + self._config.remembered_seconds
         for trace_id, members in by_trace.items():
-            known = self.of_trace(trace_id, now)
-            earlier = known.span_ids if known is not None else frozenset()
-            self._by_trace.pop(trace_id, None)
+            known = self._by_trace.pop(trace_id, None)
+            # One set for all releases of a trace, or each of them would copy those before.
+            span_ids: set[bytes] = set()
+            if known is not None:
+                self._span_ids -= len(known.span_ids)
+                if known.until >= now and len(known.span_ids) + len(members) <= self._config.remembered_max:
+                    span_ids = known.span_ids
+            span_ids.update(span.span_id for span in members)
+            self._span_ids += len(span_ids)
             self._by_trace[trace_id] = remembered = Remembered(
                 until,
                 min(span.start_unix_nanos for span in members),
                 max(span.end_unix_nanos for span in members),
-                earlier | {span.span_id for span in members},
+                span_ids,
                 services,
             )
             for name in [name for span in members if span.role is Role.ENGINE for name in names_of(span)]:
                 self._by_name.pop(name, None)
                 self._by_name[name] = remembered
-        self._drop(self._by_trace, now)
-        self._drop(self._by_name, now)
-
-    def _drop(self, kept: OrderedDict[_Key, Remembered], now: float) -> None:
         # The oldest come first, because all are remembered equally long.
-        while kept and (len(kept) > self._config.remembered_max or next(iter(kept.values())).until < now):
-            kept.popitem(last=False)
+        most = self._config.remembered_max
+        while self._by_trace and (
+            len(self._by_trace) > most or self._span_ids > most * SPAN_IDS_EACH or _is_past(self._by_trace, now)
+        ):
+            self._span_ids -= len(self._by_trace.popitem(last=False)[1].span_ids)
+        while self._by_name and (len(self._by_name) > most or _is_past(self._by_name, now)):
+            self._by_name.popitem(last=False)
+
+
+def _is_past(kept: OrderedDict[_Key, Remembered], now: float) -> bool:
+    return next(iter(kept.values())).until < now

@@ -90,6 +90,7 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     _sum("spans.rejected", "{span}", "Spans that cannot be used, reported as partial success.", "reason"),
     _sum("spans.dropped", "{span}", "Spans lost after they were accepted.", "reason"),
     _sum("join.released", "{request}", "Requests that left the joiner.", "reason"),
+    _sum("join.crowded", "{request}", "Groups beyond attribution.comparisons_max; they left unjudged."),
     _gauge("join.open_traces", "{trace}", "Traces held now."),
     _gauge("join.open_spans", "{span}", "Spans held now."),
     _gauge("join.memory", "By", "Bytes of the spans held now."),

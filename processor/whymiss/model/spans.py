@@ -10,7 +10,7 @@ import msgspec
 from .words import Role
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The resource and scope that a span came in, as bytes, so that it can leave in the same ones.
 
     ``resource`` is the encoded ``ResourceSpans`` without its ``scope_spans``; ``scope`` the
@@ -122,7 +122,7 @@ class GatewayUsage(msgspec.Struct, frozen=True, kw_only=True):
 Evidenced: TypeAlias = EngineRequest | Lookup | RouteDecision | OffloadOutcome | GatewayUsage
 
 
-class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What a resource says about the process that emitted its spans.
 
     ``attributes`` holds all of its string attributes, for the operator's own mapping.
@@ -139,6 +139,9 @@ class ResourceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     worker: str | None = None
     rank: int | None = None
+    model_revision: str | None = None
+    """Of the engine's model. No span and no event of any emitter says it, nor the next; who starts the process knows both."""
+    speculative_method: str | None = None
 
 
 def as_told(request_id: str) -> tuple[str, ...]:
@@ -186,6 +189,10 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Number of the accepted request that it came in, where requests are numbered; else 0."""
 
 
+ID_CHARS_MAX = 512
+"""A longer request id is none: ids are kept after their request has left, and counted as short."""
+
+
 def request_ids(span: Span) -> tuple[str, ...]:
     """The ids under which a span's request may be known, most exact first, each once."""
     return _spelled(span, span.spellings.own)
@@ -202,7 +209,7 @@ def served_ids(span: Span) -> tuple[str, ...]:
 
 
 def _spelled(span: Span, spell: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
-    told = dict.fromkeys([said.request_id for said in span.says if said.request_id])
+    told = dict.fromkeys([one for said in span.says if (one := said.request_id) and len(one) <= ID_CHARS_MAX])
     if len(told) == 1:
         return spell(*told)
     return tuple(dict.fromkeys([name for request_id in told for name in spell(request_id)]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..dialects.contract import MODEL_REVISION, SPECULATIVE_METHOD
 from ..evidence.requests.report import engine_says
 from ..measures import Dimensions
 from ..model import Request, RouteDecision, Verdict
@@ -18,15 +17,15 @@ def dimensions_of(request: Request, verdict: Verdict, *, extrapolated: bool) -> 
     routes = [said for span in request.routes for said in span.says if isinstance(said, RouteDecision)]
     said = engine_says(request.engine)
     model = said.model if said is not None else None
-    told = dict(request.subject.resource.attributes)
+    resource = request.subject.resource
     return Dimensions(
         route=next((route.reason for route in routes if route.reason), None),
         isolation_policy=_isolation(verdict.kept_apart_by),
         adapter=_adapter(verdict),
         model=model or next((route.model for route in routes if route.model), None),
-        model_revision=told.get(MODEL_REVISION),
+        model_revision=resource.model_revision,
         template_version=verdict.template_version,
-        speculative_method=told.get(SPECULATIVE_METHOD),
+        speculative_method=resource.speculative_method,
         block_geometry=None if verdict.block_size is None else f"{verdict.block_size}/{verdict.match_unit}",
         prompt_family=verdict.template_name,
         sampling_method="extrapolated" if extrapolated else "counted",

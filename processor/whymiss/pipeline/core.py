@@ -6,14 +6,13 @@ recording replayed in virtual time goes through exactly what live traffic goes t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ..config import Config, RedactionConfig
-from ..dialects.claim import Dialect
-from ..dialects.registry import candidates, claim, identify, possible, take_logs
+from ..dialects.registry import possible, take_logs
+from ..dialects.secrets import GUARDED
 from ..errors import BadInput
 from ..evidence.requests.grouping import group
 from ..evidence.requests.report import engine_says, lookup_says
@@ -28,18 +27,19 @@ from ..model import (
     Released,
     ReleaseReason,
     Request,
-    ResourceIdentity,
     Span,
     Verdict,
 )
 from ..model.worker_name import with_rank
-from ..redaction import Redacted, Redactor, Signal, adjusted_count, nothing, sampling_of, tickets_of, untouched
+from ..redaction import Part, Redacted, Redactor, Signal, adjusted_count, nothing, tickets_of, untouched
 from ..reference import Reference
-from ..wire.fields import resource_attributes, scope_name, valid_ids
+from ..wire.fields import scope_name
 from ..wire.kv_logs import take_kv_events
 from ..wire.split import Group, assemble, split
 from .backend import Backend, in_memory
+from .claims import Claims
 from .classes import dimensions_of
+from .crowds import alone, is_crowd, unweighed
 from .events import EventIntake
 from .judge import Judge
 from .ports import Accepted, Judged, KvOutcome, KvSource
@@ -48,9 +48,6 @@ from .verdicts import Verdicts
 
 STILL_COMING = frozenset({Reason.EVIDENCE_LATE, Reason.PARTIAL_TRACE})
 """Holes that a batch or a span may fill before the hold ends."""
-
-IDENTITIES_MAX = 4096
-"""Resources whose identity is remembered; a resource is read once, not once a span."""
 
 
 class Pipeline:
@@ -83,7 +80,7 @@ class Pipeline:
             self.ledger, digester, self.measures, self._templates, tokens=config.ledger.token_digests
         )
         self._judge = Judge(config, self.ledger, self._events.connectors, self._templates)
-        self._identities: OrderedDict[bytes, ResourceIdentity] = OrderedDict()
+        self._claims = Claims(self.measures, config.join.parts_max)
         self._verdicts = Verdicts(config.join)
         self.judged: list[Judged] | None = None
         """Where verdicts are kept for whoever wants to print them; ``None``: nowhere."""
@@ -100,7 +97,8 @@ class Pipeline:
 
     def _redactor_of(self, settings: RedactionConfig) -> Redactor:
         key = settings.digest_key
-        return Redactor(settings, self._process_key if key is None else key.reveal().encode())
+        secret = self._process_key if key is None else key.reveal().encode()
+        return Redactor(settings, secret, secrets=GUARDED.names, closed=GUARDED.closed)
 
     # --- spans ------------------------------------------------------------------------------------
 
@@ -116,7 +114,7 @@ class Pipeline:
         rejected: list[str] = []
         passed = 0
         for one in groups:
-            others = self._claim(one, dialects, ours, rejected)
+            others = self._claims.of(one, dialects, ours, rejected)
             passed += len(others)
             if others:
                 foreign.append((one.envelope, others))
@@ -143,7 +141,7 @@ class Pipeline:
             source = KvSource(name=one.source, worker=one.worker, rank=one.rank, model=one.model)
             if self.kv_frames(source, one.frames, record.observed_unix_nanos, now=now).kind == "bad":
                 rejected.append("body: is no batch of KV-cache events")
-        traced = take_logs(taken.rest)
+        traced = take_logs(taken.rest, GUARDED)
         rejected += traced.rejected
         message = f"{len(rejected)} record(s) rejected: {rejected[0]}" if rejected else ""
         outgoing = [untouched(Signal.LOGS, traced.rest, 0, ticket=ticket)] if traced.rest else []
@@ -153,36 +151,6 @@ class Pipeline:
     def holds(self, ticket: int) -> bool:
         """Whether anything that came with this ticket is held."""
         return self._joiner.holds(ticket)
-
-    def _claim(
-        self, one: Group, possible_dialects: Sequence[Dialect], ours: list[Span], rejected: list[str]
-    ) -> list[bytes]:
-        """Sort a group's spans into ours and others; a span that cannot be used is rejected alone."""
-        if not possible_dialects:
-            return one.spans
-        scope = scope_name(one.envelope)
-        others: list[bytes] = []
-        for raw in one.spans:
-            dialects = candidates(scope, raw, possible_dialects)
-            if not dialects:
-                others.append(raw)
-                continue
-            try:
-                span = claim(raw, one.envelope, self._identity(one.envelope), dialects)
-            except BadInput as problem:
-                rejected.append(problem.problem)
-                self.measures.count("whymiss.spans.rejected", reason="malformed")
-                continue
-            if span is None:
-                others.append(raw)
-            elif not valid_ids(span.trace_id, span.span_id):
-                rejected.append("trace id or span id is missing or all zero")
-                self.measures.count("whymiss.spans.rejected", reason="invalid_id")
-            else:
-                ours.append(span)
-                self.measures.count("whymiss.spans.claimed", dialect=span.dialect)
-                self.measures.count("whymiss.sampling.spans", state=sampling_of(span).value)
-        return others
 
     def _forward(
         self,
@@ -197,14 +165,6 @@ class Pipeline:
         self.measures.count("whymiss.spans.passed_through", passed)
         whole = passed == sum(len(one.spans) for one in groups)
         yield untouched(Signal.TRACES, body if whole else assemble(foreign), passed, ticket=ticket)
-
-    def _identity(self, envelope: Envelope) -> ResourceIdentity:
-        known = self._identities.get(envelope.resource)
-        if known is None:
-            known = self._identities[envelope.resource] = identify(resource_attributes(envelope))
-            if len(self._identities) > IDENTITIES_MAX:
-                self._identities.popitem(last=False)
-        return known
 
     # --- KV events ----------------------------------------------------------------------------------
 
@@ -274,13 +234,18 @@ class Pipeline:
 
     def _act(self, outcomes: Iterable[JoinOutcome], now: float) -> list[Redacted]:
         outgoing: list[Redacted] = []
+        shared: dict[Envelope, list[Part]] = {}
         for outcome in outcomes:
-            leaving = self._let_go(outcome, now)
-            if leaving is not None:
-                outgoing.append(leaving)
-        return outgoing
+            for leaving in self._let_go(outcome, now):
+                if isinstance(leaving, Redacted):
+                    outgoing.append(leaving)
+                elif leaving.shared is None:
+                    outgoing.append(self._redactor.together([leaving]))
+                else:
+                    shared.setdefault(leaving.shared, []).append(leaving)
+        return outgoing + [self._redactor.together(parts) for parts in shared.values()]
 
-    def _let_go(self, outcome: JoinOutcome, now: float) -> Redacted | None:
+    def _let_go(self, outcome: JoinOutcome, now: float) -> list[Part | Redacted]:
         """What leaves of one outcome; a defect of ours costs it its verdict, or its spans, and others nothing."""
         try:
             return self._late(outcome.span, now) if isinstance(outcome, Late) else self._released(outcome, now)
@@ -292,17 +257,18 @@ class Pipeline:
         except Exception:  # noqa: BLE001 - what cannot be redacted must not leave
             self.measures.count("whymiss.spans.dropped", len(spans), reason="release_failed")
         tickets = tickets_of(spans)
-        return nothing(tickets) if tickets else None
+        return [nothing(tickets)] if tickets else []
 
-    def _late(self, span: Span, now: float) -> Redacted | None:
+    def _late(self, span: Span, now: float) -> list[Part | Redacted]:
         self.measures.count("whymiss.spans.late")
         return self._leave([(span, self._verdicts.of(span, now))], sampled=self._redactor.is_sampled([span]))
 
-    def _released(self, released: Released, now: float) -> Redacted | None:
-        loose, judged = self._judged(released)
-        waiting = any(verdict.reason in STILL_COMING for _, verdict in judged)
+    def _released(self, released: Released, now: float) -> list[Part | Redacted]:
+        crowded = is_crowd(released.spans, self._config.attribution.comparisons_max)
+        loose, judged = self._judged(released) if not crowded else self._unweighed(released)
+        waiting = not crowded and any(verdict.reason in STILL_COMING for _, verdict in judged)
         if waiting and self._joiner.hold_on(released, released.arrived, now):
-            return None
+            return []
         self.measures.count("whymiss.join.released", reason=released.reason.value)
         leaving: dict[tuple[bytes, bytes], tuple[Span, Verdict | None]] = {
             (span.trace_id, span.span_id): (span, None) for span in (*loose, *released.spans)
@@ -317,6 +283,10 @@ class Pipeline:
                 self.judged.append(Judged(request=request, verdict=verdict))
         return self._leave(list(leaving.values()), sampled=sampled)
 
+    def _unweighed(self, released: Released) -> tuple[list[Span], list[tuple[Request, Verdict]]]:
+        self.measures.count("whymiss.join.crowded")
+        return [], [(request, unweighed(request)) for request in alone(released.spans)]
+
     def _judged(self, released: Released) -> tuple[list[Span], list[tuple[Request, Verdict]]]:
         shed = released.reason is ReleaseReason.SHED
         try:
@@ -326,25 +296,25 @@ class Pipeline:
             self.measures.count("whymiss.stage.failures", stage="judge", error_type=type(error).__name__)
             return [], []
 
-    def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> Redacted | None:
+    def _leave(self, judged: Sequence[tuple[Span, Verdict | None]], *, sampled: bool) -> list[Part | Redacted]:
         """Redact spans; one that cannot be redacted must not leave, and costs itself."""
         # Evidence from a log record has no span of its own.
         judged = [pair for pair in judged if pair[0].raw]
         if not judged:
-            return None
+            return []
         tickets = tickets_of(span for span, _ in judged)
         try:
-            return self._redactor.spans(judged, sampled=sampled, tickets=tickets)
+            return [*self._redactor.parts(judged, sampled=sampled, tickets=tickets)]
         except BadInput:
             fit = [pair for pair in judged if self._is_fit(pair, sampled=sampled)]
         self.measures.count("whymiss.spans.dropped", len(judged) - len(fit), reason="redaction_failed")
         if fit:
-            return self._redactor.spans(fit, sampled=sampled, tickets=tickets)
-        return nothing(tickets) if tickets else None
+            return [*self._redactor.parts(fit, sampled=sampled, tickets=tickets)]
+        return [nothing(tickets)] if tickets else []
 
     def _is_fit(self, pair: tuple[Span, Verdict | None], *, sampled: bool) -> bool:
         try:
-            self._redactor.spans([pair], sampled=sampled)
+            self._redactor.parts([pair], sampled=sampled)
         except BadInput:
             return False
         return True

@@ -6,27 +6,24 @@ resources, scopes and spans (opentelemetry-proto ``logs/v1/logs.proto``), so ``s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from ..errors import BadInput
 from ..model import Attribute, Envelope
-from .encode import delimited, varint
+from .encode import delimited
 from .fields import read_span
-from .scan import Field, fields, read_varint
-from .shallow_pb2 import KeyValue
+from .scan import fields
 from .split import Group, assemble, split
 
 # Field numbers of LogRecord times 8, plus the wire type.
 _TIME = 1 * 8 + 1
 _ATTRIBUTE = 6 * 8 + 2
-_DROPPED = 7 * 8
 _TRACE_ID = 9 * 8 + 2
 _SPAN_ID = 10 * 8 + 2
 _OBSERVED = 11 * 8 + 1
 _SPAN_ATTRIBUTE = b"\x4a"
-_UINT32_MAX = (1 << 32) - 1
 
 
 class LogFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,31 +76,3 @@ def read_log(raw: bytes) -> LogFields:
         # A record's attributes are encoded as a span's are.
         attributes=read_span(b"".join(attributes)).attributes,
     )
-
-
-def without_attributes(raw: bytes, names: Collection[str]) -> bytes:
-    """Take attributes out of an encoded ``LogRecord``, count them as dropped, and copy all other bytes.
-
-    Raises:
-        BadInput: the bytes are no log record.
-    """
-    if not any(name.encode() in raw for name in names):
-        return raw
-    kept: list[bytes] = []
-    removed = 0
-    for field in fields(raw):
-        tag, start, _, end = field
-        if tag == _ATTRIBUTE and _key(raw, field) in names:
-            removed += 1
-        else:
-            kept.append(raw[start:end])
-    if removed:
-        # Of a scalar that comes twice the last one counts.
-        before = [read_varint(raw, value)[0] for tag, _, value, _ in fields(raw) if tag == _DROPPED]
-        kept.append(varint(_DROPPED) + varint(min((before[-1] if before else 0) + removed, _UINT32_MAX)))
-    return b"".join(kept)
-
-
-def _key(raw: bytes, field: Field) -> str:
-    _, _, value, end = field
-    return KeyValue.FromString(raw[value:end]).key.decode(errors="replace")

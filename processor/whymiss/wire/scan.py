@@ -53,6 +53,20 @@ def fields(raw: bytes, begin: int = 0, end: int | None = None) -> list[Field]:
     return found
 
 
+def field_at(raw: bytes, start: int) -> Field:
+    """Read the one field that begins at an offset; its end may be behind that of ``raw``.
+
+    Raises:
+        BadInput: the bytes are no field.
+        IndexError: they are cut off.
+    """
+    tag, value = _tag(raw, start)
+    if tag & 7 != 2:
+        return tag, start, value, _skip(raw, tag, value)
+    length, value = read_varint(raw, value)
+    return tag, start, value, value + length
+
+
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
     """Decode the varint at an offset into its low 64 bits and the offset after it.
 

@@ -40,8 +40,20 @@ _EVENT = _Place(attributes=3 * 8 + 2, dropped=4 * 8, children={3 * 8 + 2: _PAIR}
 _LINK = _Place(attributes=4 * 8 + 2, dropped=5 * 8, children={4 * 8 + 2: _PAIR})
 _RESOURCE = _Place(attributes=1 * 8 + 2, dropped=2 * 8, children={1 * 8 + 2: _PAIR})
 _SCOPE = _Place(attributes=3 * 8 + 2, dropped=4 * 8, children={3 * 8 + 2: _PAIR})
+_LOG = _Place(attributes=6 * 8 + 2, dropped=7 * 8, children={5 * 8 + 2: _VALUE, 6 * 8 + 2: _PAIR})
 _SPAN_ALONE = _Place(attributes=9 * 8 + 2, dropped=10 * 8, children={})
 _SPAN = _SPAN_ALONE._replace(children={9 * 8 + 2: _PAIR, 11 * 8 + 2: _EVENT, 13 * 8 + 2: _LINK})
+
+
+class Closed(NamedTuple):
+    """Families of keys of which only the known may stay: whoever defines them cannot say what an unknown one holds."""
+
+    prefixes: tuple[str, ...] = ()
+    known: frozenset[str] = frozenset()
+
+
+OPEN = Closed()
+"""No family is closed."""
 
 
 class _Removal(NamedTuple):
@@ -49,10 +61,14 @@ class _Removal(NamedTuple):
 
     keys: frozenset[bytes]
     prefixes: tuple[bytes, ...]
+    closed: tuple[bytes, ...]
+    known: frozenset[bytes]
     needles: tuple[bytes, ...]
 
     def names(self, key: bytes) -> bool:
-        return key in self.keys or key.startswith(self.prefixes)
+        if key in self.keys or key.startswith(self.prefixes):
+            return True
+        return key.startswith(self.closed) and key not in self.known
 
 
 class _Addition(NamedTuple):
@@ -73,12 +89,13 @@ def splice(
     attributes: Mapping[str, Attribute],
     *,
     remove: Collection[str] = (),
+    closed: Closed = OPEN,
     remove_everywhere: bool = True,
 ) -> bytes:
     """Set attributes of an encoded span and remove others.
 
     A key that is there already is replaced. ``remove`` names keys, or prefixes where an entry
-    ends with ``*``; with ``remove_everywhere`` they go from the span's events and links too, and
+    ends with ``*``, and of ``closed`` families what is not known goes too; with ``remove_everywhere`` they go from the span's events and links too, and
     from maps inside values. What was removed, and not replaced, is added to the
     ``dropped_attributes_count`` of its span, event or link. Splicing twice changes nothing more.
 
@@ -90,21 +107,23 @@ def splice(
     """
     place = _SPAN if remove_everywhere else _SPAN_ALONE
     replaced = _addition(tuple(attributes)).found_in(raw)
-    if replaced or remove:
-        raw = _cut(raw, place, _removal(tuple(remove)), replaced)
+    if replaced or remove or closed.prefixes:
+        raw = _cut(raw, place, _removal(tuple(remove), closed), replaced)
     return raw + _encoded(b"\x4a", attributes)
 
 
-def splice_resource(envelope: Envelope, attributes: Mapping[str, Attribute], remove: Collection[str] = ()) -> Envelope:
+def splice_resource(
+    envelope: Envelope, attributes: Mapping[str, Attribute], remove: Collection[str] = (), closed: Closed = OPEN
+) -> Envelope:
     """Set attributes of a resource, and remove others from the resource and from the scope.
 
-    The keys in ``remove`` are read as in ``splice`` and go from maps inside values too. Returns the
+    The keys in ``remove`` and ``closed`` are read as in ``splice`` and go from maps inside values too. Returns the
     same envelope where there is nothing to change.
 
     Raises:
         BadInput: the resource or the scope is malformed, where that was noticed.
     """
-    removal = _removal(tuple(remove))
+    removal = _removal(tuple(remove), closed)
     resource, scope = envelope.resource, envelope.scope
     if attributes or _hits(resource, removal.needles):
         replaced = _addition(tuple(attributes)).keys
@@ -116,11 +135,22 @@ def splice_resource(envelope: Envelope, attributes: Mapping[str, Attribute], rem
     return Envelope(resource=resource, scope=scope)
 
 
+def splice_log(raw: bytes, remove: Collection[str], closed: Closed = OPEN) -> bytes:
+    """Remove attributes of an encoded ``LogRecord``, from maps in its body and inside values too, and count them.
+
+    Raises:
+        BadInput: a field is malformed, where that was noticed.
+    """
+    return _cut(raw, _LOG, _removal(tuple(remove), closed))
+
+
 @lru_cache(maxsize=64)
-def _removal(names: tuple[str, ...]) -> _Removal:
+def _removal(names: tuple[str, ...], closed: Closed) -> _Removal:
     keys = frozenset(name.encode() for name in names if not name.endswith("*"))
     prefixes = tuple(name[:-1].encode() for name in names if name.endswith("*"))
-    return _Removal(keys, prefixes, (*keys, *prefixes))
+    families = tuple(name.encode() for name in closed.prefixes)
+    known = frozenset(name.encode() for name in closed.known)
+    return _Removal(keys, prefixes, families, known, (*keys, *prefixes, *families))
 
 
 @lru_cache(maxsize=512)

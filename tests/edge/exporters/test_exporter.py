@@ -243,14 +243,16 @@ async def test_a_partial_success_is_counted_and_never_sent_again() -> None:
 
 
 @looped
-async def test_a_mistake_in_a_transport_costs_one_request() -> None:
+async def test_what_a_transport_raises_is_no_answer_and_is_tried_again() -> None:
     bench = Bench(ZeroDivisionError())
     bench.exporter.submit(redacted(1))
     await bench.gather()
     await bench.hop.until_attempts(1)
     bench.exporter.submit(redacted(2))
     assert await bench.stop() == 0
-    assert (bench.hop.numbers, bench.lost("refused")) == ([2], 1)
+    assert (sorted(bench.hop.numbers), bench.lost("refused")) == ([1, 2], 0)
+    deferred = {"exporter": "next", "code": "ZeroDivisionError"}
+    assert counted(bench.measures, "whymiss.exporter.deferred_attempts", **deferred) == 1
 
 
 @looped

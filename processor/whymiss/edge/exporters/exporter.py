@@ -268,8 +268,9 @@ class Exporter:
             try:
                 reply = await self._transport.send(signal, body)
             except Exception as error:
+                # No answer says that it is lost: it is tried again like any that got none, and counted when given up.
                 _log.error("an attempt failed by a mistake of ours", error=error, exporter=self.name)
-                return Refused(type(error).__name__)
+                reply = Deferred(type(error).__name__)
             self.delivery.note(reply, self._pace.now())
             if not isinstance(reply, Deferred):
                 return reply

@@ -16,8 +16,8 @@ from ...model import EngineRequest, Span
 from .report import CLOCK_GRAIN_NANOS, lookup_bounds
 
 LIVES_MAX = 1 << 17
-"""Lives remembered of all workers together. Beyond it the older half of the longest row goes: who asks for one of
-those is told of no end, and so believes less."""
+"""Lives remembered of all workers together. Beyond it the older halves of the longest rows go, until an eighth is
+free: who asks for one of those is told of no end, and so believes less."""
 
 LIFE_BYTES = 256
 """What one is counted as (measured below it: tests/evidence/test_request_log.py)."""
@@ -89,8 +89,17 @@ class RequestLog:
         if lives[len(lives) // 2].latest < keep_from:
             self._cut(worker, bisect_left(self._latest[worker], keep_from))
         if self._count > self._lives_max:
-            longest_row = max(self._lives, key=lambda name: len(self._lives[name]))
-            self._cut(longest_row, len(self._lives[longest_row]) // 2 + 1)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Cut the longest rows in half until an eighth is free: whoever sends chooses how many workers there are."""
+        for worker in sorted(self._lives, key=lambda name: len(self._lives[name]), reverse=True):
+            self._cut(worker, len(self._lives[worker]) // 2 + 1)
+            if not self._lives[worker]:
+                for row in (self._lives, self._latest, self._longest, self._waits):
+                    del row[worker]
+            if self._count <= self._lives_max * 7 // 8:
+                return
 
     def _cut(self, worker: str, count: int) -> None:
         del self._lives[worker][:count]

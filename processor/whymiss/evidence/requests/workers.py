@@ -33,9 +33,11 @@ class KnownWorkers:
 
     def __init__(self, streams: Sequence[StreamId], aliases: Mapping[str, set[str]]) -> None:
         self.names = sorted({stream.worker for stream in streams})
-        self.streams: dict[str, tuple[StreamId, ...]] = {}
+        self.streams: defaultdict[str, list[StreamId]] = defaultdict(list)
+        self.ranks: defaultdict[tuple[str, int], list[StreamId]] = defaultdict(list)
         for stream in streams:
-            self.streams[stream.worker] = (*self.streams.get(stream.worker, ()), stream)
+            self.streams[stream.worker].append(stream)
+            self.ranks[stream.worker, stream.rank].append(stream)
         self._aliases = aliases
         self._plain: defaultdict[str, set[str]] = defaultdict(set)
         self._hosts: defaultdict[str, set[str]] = defaultdict(set)
@@ -104,12 +106,12 @@ class Workers:
         if worker is None:
             # guard: workers-none, workers-no-source
             return Resolved(gap=Reason.NO_WORKER if streams else Reason.NO_EVENT_SOURCE)
-        mine = known.streams.get(worker, ())
+        mine = known.streams.get(worker, [])
         if rank is not None:
-            mine = tuple([stream for stream in mine if stream.rank == rank])  # guard: workers-rank
+            mine = known.ranks.get((worker, rank), [])  # guard: workers-rank
         if not mine:  # guard: workers-silent
             return Resolved(worker=worker, gap=Reason.NO_EVENT_SOURCE)
-        return Resolved(worker=worker, streams=mine)
+        return Resolved(worker=worker, streams=tuple(mine))
 
     def _named(self, request: Request, known: KnownWorkers) -> tuple[str | None, int | None]:
         rank: int | None = None
