@@ -21,7 +21,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from vllm.config.kv_events import KVEventsConfig
 from vllm.distributed.kv_events import EventBatch, EventPublisher
 from vllm.engine.arg_utils import EngineArgs
@@ -90,7 +90,9 @@ class NoModel(Executor):
     core: EngineCore
 
     def _init_executor(self) -> None:
-        self._free_at, self._step, self._drafts = 0.0, None, None
+        self._free_at = 0.0
+        self._step: Any = None
+        self._drafts: Any = None
 
     def get_kv_cache_specs(self) -> list[dict[str, Any]]:
         return [self.setup.layers(self.setup.block)]
@@ -112,14 +114,14 @@ class NoModel(Executor):
 
     def check_health(self) -> None: ...
 
-    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
+    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:  # noqa: FBT002 - as vLLM calls it
         del non_block
         if not scheduler_output.total_num_scheduled_tokens:
             return _Done(self.clock, self.clock.now, ModelRunnerOutput([], {}))
         self._step = scheduler_output
         return _Done(self.clock, 0.0, None)
 
-    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
+    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:  # noqa: FBT002 - as vLLM calls it
         del grammar_output
         step, requests = self._step, self.core.scheduler.requests
         names = list(step.num_scheduled_tokens)
@@ -173,7 +175,7 @@ class _Spans(SpanProcessor):
         self.ended.append(span)
 
 
-class _Ids(IdGenerator):
+class _Ids(RandomIdGenerator):
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
@@ -360,7 +362,7 @@ def _engine(setup: Setup, clock: Clock, rng: random.Random) -> EngineCore:
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
         **setup.extra,
     )
-    executor = type("Executor", (NoModel,), {"setup": setup, "clock": clock, "rng": rng})
+    executor: Any = type("Executor", (NoModel,), {"setup": setup, "clock": clock, "rng": rng})
     config = arguments.create_engine_config()
     # vLLM's CPU platform switches it off; the scheduler is the one that a GPU gets.
     config.scheduler_config.async_scheduling = setup.asynchronous

@@ -17,7 +17,7 @@ class _Resident:
         self._pool, self._group = pool, group
 
     def __contains__(self, key: object) -> bool:
-        name = make_block_hash_with_group_id(key, self._group)  # type: ignore[arg-type]
+        name = make_block_hash_with_group_id(key, self._group)
         return self._pool.cached_block_hash_to_block.get_one_block(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Play one seed of one mode: ``python -m tests.engines.oracle.vllm_play MODE SEED REQUESTS FOLDER``."""
+"""Play seeds of modes: ``vllm-python -m tests.engines.oracle.vllm_play REQUESTS FOLDER MODE:SEED...``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _about(mode: str, seed: int, requests: int) -> str:
     return f"""# vLLM 0.32's own engine core without a model: {mode}, seed {seed}
 
 `EngineCore`, `Scheduler`, `KVCacheManager` and `OutputProcessor` are vLLM's, in virtual time; tokens are random. Made with
-`python -m tests.engines.oracle.vllm_play {mode} {seed} {requests} FOLDER`.
+`PYTHONHASHSEED=0 vllm-python -m tests.engines.oracle.vllm_play {requests} FOLDER {mode}:{seed}`.
 KV events are the engine's own batches in its own encoding, spans its own `llm_request`, exported every 5 s.
 
 - `expected.jsonl`: a traced request each. `accept`: the one cause that follows from the pool's state at the admitted lookup.
@@ -83,13 +83,14 @@ KV events are the engine's own batches in its own encoding, spans its own `llm_r
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=sorted(MODES))
-    parser.add_argument("seed", type=int)
     parser.add_argument("requests", type=int)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("seeds", nargs="+", metavar="MODE:SEED")
     chosen = parser.parse_args()
-    causes = play(chosen.mode, chosen.seed, chosen.requests, chosen.folder)
-    print(chosen.mode, chosen.seed, dict(causes.most_common()))
+    for wanted in chosen.seeds:
+        mode, _, seed = wanted.partition(":")
+        causes = play(mode, int(seed), chosen.requests, chosen.folder / f"{mode}-{seed}")
+        print(mode, seed, dict(causes.most_common()), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-VOCABULARY = range(3, 1000)
+VOCABULARY = range(3, 131)
+"""Few, so that a recording stays small: a byte or two a token. Blocks of sixteen differ all the same."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ class Workload:
     def _edited(self, tokens: list[int]) -> list[int]:
         place = self.rng.randrange(len(tokens))
         tokens = list(tokens)
-        tokens[place] = VOCABULARY[(tokens[place] + self.rng.randint(1, 500)) % len(VOCABULARY)]
+        other = tokens[place] - VOCABULARY[0] + self.rng.randint(1, len(VOCABULARY) - 1)
+        tokens[place] = VOCABULARY[other % len(VOCABULARY)]
         return tokens
 
     def _tokens(self, count: int) -> list[int]:
