@@ -29,8 +29,8 @@ class Mix:
     edit: float = 0.06
     again: float = 0.10
     branch: float = 0.08
-    together: float = 0.12
-    """Chance that a request is sent twice at once."""
+    together: float = 0.02
+    """Chance that a request is sent twice at once. Of two in one step nothing published says which one missed."""
     salt: float = 0.08
     lengths: tuple[int, ...] = ()
     """Where given, every prompt has one of these lengths."""
@@ -107,7 +107,7 @@ class Workload:
         sent = [Draft(at, tokens, self.rng.randint(*self.mix.answer), salt, what)]
         if self.rng.random() < self.mix.together:
             sent.append(
-                Draft(at + self.rng.uniform(0, 0.004), tokens, self.rng.randint(*self.mix.answer), salt, "together")
+                Draft(at + self.rng.uniform(0, 0.02), tokens, self.rng.randint(*self.mix.answer), salt, "together")
             )
         self.drawn += len(sent)
         return sent
