@@ -7,7 +7,7 @@ PROTOS := $(shell find proto -name '*.proto' 2>/dev/null | sort)
 GENERATE = $(PY) -m grpc_tools.protoc -Iproto --python_out=$(1) --pyi_out=$(1) $(PROTOS)
 
 .DEFAULT_GOAL := check
-.PHONY: setup fmt check test deep bench backends run demo proto drift lock
+.PHONY: setup fmt check test deep bench backends engines run demo proto drift lock
 
 setup: $(STAMP)
 fmt: setup ; $(PY) -m ruff check --fix-only && $(PY) -m ruff format
@@ -17,6 +17,8 @@ deep: setup ; $(PY) -m pytest --hypothesis-profile=deep -m "deep or not deep"
 	$(PY) tests/mutations/run.py
 bench: setup ; @set -e; for script in tests/bench/bench_*.py; do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
 backends: setup ; bash tests/backends/build.sh && $(PY) -m pytest tests/backends
+# Fresh seeds of the engines' own code; ENGINES="--vllm 2000 --modes busy" and the like make it shorter.
+engines: setup ; bash tests/engines/build.sh && PYTHONPATH=. $(PY) -m tests.engines.run $(ENGINES)
 run: setup ; $(PY) -m whymiss run $(ARGS)
 demo: setup ; $(PY) -m whymiss demo $(ARGS)
 proto: setup ; $(if $(PROTOS),$(call GENERATE,processor),@echo "no schema in proto/")

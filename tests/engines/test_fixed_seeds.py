@@ -1,0 +1,35 @@
+"""Two thousand lookups of the engines' own code, the same in every run: what CI plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from . import programs
+from .scoring import Score, score
+from .table import MODES, figures
+
+SEED, REQUESTS = 5, 200
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings of all modes, made in one process: what takes long is vLLM's import."""
+    folder = tmp_path_factory.mktemp("vllm")
+    programs.play("vllm", folder, REQUESTS, [(mode, SEED) for mode in MODES["vllm"]])
+    return folder
+
+
+@pytest.mark.server("vllm-python")
+@pytest.mark.parametrize("mode", MODES["vllm"])
+def test_a_fixed_seed_of_vllm_is_named_as_the_engine_has_it(mode: str, vllm: Path) -> None:
+    found = score(vllm / f"{mode}-{SEED}")
+    assert found.lookups >= REQUESTS // 3, "a mode that asks nothing proves nothing"
+    holds(found, figures("seeds")[mode])
+
+
+def holds(found: Score, least: dict[str, int]) -> None:
+    assert found.wrong <= least["wrong"], found.faults
+    assert not found.missing, found.faults
+    assert found.right >= least["right"], found.reasons
