@@ -41,6 +41,10 @@ class Account:
         for number in range(request.unseen):
             self._ownership.note(_sibling(request, number))
 
+    def drop(self, name: RequestId) -> None:
+        """Forget a request: it was served elsewhere."""
+        self._ownership.drop(name)
+
     def forget(self, before_unix_nanos: int) -> None:
         """Let go of what ended before a time."""
         self._ownership.forget(before_unix_nanos)

@@ -2,24 +2,22 @@
 
 A reading says which stream served the request, how many of its tokens were cached, which blocks it
 expected from the first missed one on, and at which position of the stream it looked. The engine's own
-word (a lookup span) gives one reading. Without it the KV events are read: a prefill stores its new blocks
-as a chain that ends at the prompt's last full block, so the chain's first depth is where reuse ended, and
-in an unbroken record the absence of any chain is a full hit. Several readings are kept apart; the
-caller judges each and speaks only where they agree.
+word (a lookup span) gives one reading. Without it the stores of the stream are accounted for: what all assignments of stores
+to requests agree on is one reading, and where they differ there is one for each way in which reuse may have ended.
+Several readings are kept apart; the caller judges each and speaks only where they agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain as joined
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..accounting import Outcome, Result, Why
 from ..config import AttributionConfig
-from ..model import SECOND, EngineRequest, FleetView, Grade, Lookup, Reason, Request, Store, StreamId, StreamView
+from ..model import SECOND, EngineRequest, FleetView, Grade, Lookup, Reason, Request, StreamId, StreamView
+from .accounts import Accounts, habits_of
 from .requests.report import CLOCK_GRAIN_NANOS, engine_says, lookup_bounds, lookup_says
-from .requests.request_log import RequestLog
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,29 +53,13 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int | None = None
 
 
-_Whose: TypeAlias = tuple[StreamId, int, tuple[bytes, ...]]
-"""A stream, the tokens a block of it, and the decode halves of the request that is read."""
-
-
-class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stream shows of a request: its possible chains, the full hit where that may be it, or a gap.
-
-    ``solid`` says that one of the chains is surely its own.
-    """
-
-    chains: tuple[Reading, ...] = ()
-    solid: bool = False
-    full: Reading | None = None
-    gap: Reason = Reason.NONE
-
-
 class Reader:
     """Reads requests against the record of their workers' caches."""
 
-    def __init__(self, config: AttributionConfig, fleet: FleetView, log: RequestLog) -> None:
+    def __init__(self, config: AttributionConfig, fleet: FleetView, accounts: Accounts) -> None:
         self._config = config
         self._fleet = fleet
-        self._log = log
+        self._accounts = accounts
         self._tolerance = round(config.clock_tolerance_seconds * SECOND)
 
     def read(self, request: Request, streams: Sequence[StreamId], gap: Reason, cached_tokens: int | None) -> Readings:
@@ -198,139 +180,57 @@ class Reader:
                 decodes=request.decodes,
             )
             return Readings(grade=Grade.DERIVED, readings=(short,), block_size=size)
-        seen = [self._of_stream(request, said, record, size) for record in records]
-        solid = any(one.solid for one in seen)
-        # The rank may be taken from the only chain that fits: then an idle rank, or one on which the
-        # request would have been a full hit, is no rival.
-        # guard: derived-idle-rank, derived-idle-only
-        gaps = [one.gap for one in seen if one.gap and not (solid and one.gap is Reason.EVIDENCE_LATE)]
-        if gaps:  # guard: derived-rank-gap
-            return Readings(grade=Grade.NONE, gap=gaps[0], block_size=size)
-        found = [reading for one in seen for reading in one.chains]
-        full = [one.full for one in seen if one.full is not None and not solid]  # guard: derived-full-rival
-        if full and len(records) > 1:
-            full = [msgspec.structs.replace(full[0], stream=None)]  # guard: derived-full-rank
-        readings = self._agreeing([*found, *full[:1]], cached_tokens)
+        earliest, latest, first_token = lookup_bounds(request.engine, said)
+        begin, end = earliest - CLOCK_GRAIN_NANOS, first_token + CLOCK_GRAIN_NANOS
+        for record in records:
+            gap = record.coverage(begin, end).gap_since(begin)
+            if gap and gap is not Reason.HISTORY_SHORT:  # guard: derived-rank-gap
+                return Readings(grade=Grade.NONE, gap=gap, block_size=size)
+        habits = habits_of(request.engine, said, records)
+        outcome = self._accounts.outcome(request.engine, said, records, habits)
+        if outcome is None:
+            return Readings(grade=Grade.NONE, gap=Reason.NO_EVENT_SOURCE, block_size=size)
+        return self._accounted(request, said, outcome, cached_tokens)
+
+    def _accounted(
+        self, request: Request, said: EngineRequest, outcome: Outcome, cached_tokens: int | None
+    ) -> Readings:
+        """The readings of what accounting says of a request."""
+        assert request.engine is not None, "checked by the caller"
+        size = outcome.results[0].block_size if outcome.results else self._config.block_size
+        if not outcome.results or not outcome.all_known:
+            return Readings(grade=Grade.NONE, gap=_GAPS.get(outcome.why, Reason.AMBIGUOUS_CHAIN), block_size=size)
+        bounds = lookup_bounds(request.engine, said)
+        readings = [
+            reading
+            for result in outcome.results
+            if (reading := self._reading(request, result, bounds)) is not None
+            and (cached_tokens is None or _agrees(result, cached_tokens))  # guard: derived-agreeing
+        ]
         if not readings:
             # guard: derived-nothing-agrees
             return Readings(grade=Grade.NONE, gap=Reason.AMBIGUOUS_CHAIN, block_size=size)
         grade = Grade.DERIVED if len(readings) == 1 else Grade.CONSENSUS  # guard: derived-grade
         return Readings(grade=grade, readings=tuple(readings), block_size=size)
 
-    def _agreeing(self, readings: Sequence[Reading], cached_tokens: int | None) -> list[Reading]:
-        if cached_tokens is None:
-            return list(readings)
-        return [reading for reading in readings if reading.cached_tokens == cached_tokens]  # guard: derived-agreeing
-
-    def _of_stream(self, request: Request, said: EngineRequest, record: StreamView, size: int) -> _Seen:
-        assert request.engine is not None, "checked by the caller"
-        assert said.prompt_tokens is not None, "checked by the caller"
-        earliest, latest, first_token = lookup_bounds(request.engine, said)
-        begin, end = earliest - CLOCK_GRAIN_NANOS, first_token + CLOCK_GRAIN_NANOS
-        coverage = record.coverage(begin, end)
-        gap = coverage.gap_since(begin)
-        if gap:  # guard: stream-begins
-            return _Seen(gap=gap)
-        blocks = said.prompt_tokens // size
-        stores = record.stores_between(begin, end)
-        # guard: stream-unplaced, stream-unplaced-reported
-        if any(store.start is None and not store.reported for store in stores):
-            return _Seen(gap=Reason.HISTORY_SHORT)
-        certain, possible = self._chains(stores, blocks, latest)
-        whose = record.stream, size, request.decodes
-        chains = tuple([self._reading(whose, chain, earliest, latest) for chain in (*certain, *possible)])
-        solid = [chain for chain in certain if not self._may_be_decoding(record, chain)]  # guard: stream-decoding
-        # guard: stream-solid, stream-outnumbered
-        if solid and not self._outnumbered(request, record.stream, size, solid):
-            return _Seen(chains=chains, solid=True)
-        full = self._full_hit(record, whose, said.prompt_tokens, earliest, latest)
-        if chains:
-            return _Seen(chains=chains, full=full)  # guard: stream-full-too
-        if any(store.reported and _end(store) == blocks for store in stores):  # guard: stream-reported
-            return _Seen(gap=Reason.LOOKUP_UNSEEN)
-        if coverage.confirmed_unix_nanos <= end:  # guard: stream-unconfirmed
-            return _Seen(gap=Reason.EVIDENCE_LATE)
-        return _Seen(full=full)
-
-    def _chains(
-        self, stores: Sequence[Store], blocks: int, latest: int
-    ) -> tuple[list[tuple[Store, ...]], list[tuple[Store, ...]]]:
-        """Chains that end at the prompt's last full block: surely after the lookup, and perhaps after it."""
-        fresh = [store for store in stores if not store.reported]  # guard: chains-reported
-        certain: list[tuple[Store, ...]] = []
-        possible: list[tuple[Store, ...]] = []
-        for index, store in enumerate(fresh):
-            chain = [store]
-            for later in fresh[index + 1 :]:
-                if _end(chain[-1]) >= blocks:  # guard: chains-full-stop
-                    break
-                # guard: chains-parent, chains-start
-                if later.parent == chain[-1].keys[-1] and later.start == _end(chain[-1]):
-                    chain.append(later)
-            if _end(chain[-1]) != blocks:  # guard: chains-end
-                continue
-            sort = certain if store.unix_nanos > latest else possible  # guard: chains-certain
-            if not any(_continues(known, chain) for known in (*certain, *possible)):  # guard: chains-tail
-                sort.append(tuple(chain))
-        return certain, possible
-
-    def _reading(self, whose: _Whose, chain: Sequence[Store], earliest: int, latest: int) -> Reading:
-        stream, size, decodes = whose
-        start = chain[0].start or 0
-        return Reading(  # guard: reading-latest
-            stream=stream,
-            cached_tokens=start * size,
-            block_size=size,
-            first=start,
-            chain=tuple(joined.from_iterable([store.keys for store in chain])),
-            last_hit_key=chain[0].parent,
-            chain_known=True,
-            position=chain[0].position,
-            earliest=earliest,
-            latest=max(earliest, min(latest, chain[0].unix_nanos)),
-            decodes=decodes,
-        )
-
-    def _full_hit(self, record: StreamView, whose: _Whose, prompt_tokens: int, earliest: int, latest: int) -> Reading:
-        stream, size, decodes = whose
-        matchable = (prompt_tokens - 1) // size
+    @staticmethod
+    def _reading(request: Request, result: Result, bounds: tuple[int, int, int]) -> Reading:
+        earliest, latest, _ = bounds
+        if result.stored_unix_nanos is not None:
+            latest = max(earliest, min(latest, result.stored_unix_nanos))  # guard: reading-latest
         return Reading(
-            stream=stream,
-            cached_tokens=matchable * size,
-            block_size=size,
-            first=matchable,
-            position=record.position_at(latest),
+            stream=result.stream,
+            cached_tokens=result.cached_tokens,
+            block_size=result.block_size,
+            first=result.cached_blocks,
+            chain=result.chain if result.first_key is not None else (),
+            last_hit_key=result.last_hit_key,
+            chain_known=result.first_key is not None,
+            position=result.position,
             earliest=earliest,
             latest=latest,
-            decodes=decodes,
+            decodes=request.decodes,
         )
-
-    def _rivals(self, request: Request, stream: StreamId, size: int, chain: Sequence[Store]) -> int:
-        """Other known requests of the stream for which this chain is as certain."""
-        return self._log.claimants(request.subject, stream.worker, size, _end(chain[-1]), chain[0].unix_nanos)
-
-    def _outnumbered(self, request: Request, stream: StreamId, size: int, chains: Sequence[Sequence[Store]]) -> bool:
-        """Whether more requests claim these chains than there are chains."""
-        claimants = max(self._rivals(request, stream, size, chain) for chain in chains)
-        return claimants + 1 > len(chains)  # guard: rivals-number
-
-    def _may_be_decoding(self, record: StreamView, chain: Sequence[Store]) -> bool:
-        """Whether a single block may be one that another request filled while it decoded.
-
-        A decode fill extends a tail that its own request stored. It cannot be one if that tail is older
-        than a block of the slowest decode steps, or if the request that stored it is known to have ended.
-        """
-        store = chain[0]
-        # guard: decoding-tail
-        if len(chain) > 1 or len(store.keys) > 1 or store.parent_tail_unix_nanos is None or store.start is None:
-            return False
-        size = record.block_size() or 0
-        age = store.unix_nanos - store.parent_tail_unix_nanos
-        if age > size * round(self._config.decode_step_seconds_max * SECOND):  # guard: decoding-age
-            return False
-        worker = record.stream.worker
-        # guard: decoding-ended
-        return not self._log.ended_at(worker, size, store.start, store.parent_tail_unix_nanos, store.unix_nanos)
 
     def _block_size(self, records: Sequence[StreamView]) -> int | None:
         if self._config.block_size is not None:
@@ -339,11 +239,16 @@ class Reader:
         return sizes.pop() if len(sizes) == 1 else None  # guard: size-agrees
 
 
-def _end(store: Store) -> int:
-    return (store.start or 0) + len(store.keys)
+_GAPS: Mapping[Why, Reason] = {
+    Why.LATE: Reason.EVIDENCE_LATE,
+    Why.HOLE: Reason.EVENTS_DROPPED,
+    Why.SHORT: Reason.HISTORY_SHORT,
+    Why.NO_STREAM: Reason.NO_EVENT_SOURCE,
+}
+"""What keeps accounting from an answer, in the words of verdicts; of the rest several chains fit, or none."""
 
 
-def _continues(known: Sequence[Store], chain: Sequence[Store]) -> bool:
-    """Whether a chain is only the tail of one that is known already (a later chunk of one prefill)."""
-    # guard: continues-same
-    return len(chain) < len(known) and all(a is b for a, b in zip(known[-len(chain) :], chain, strict=True))
+def _agrees(result: Result, cached_tokens: int) -> bool:
+    """Whether a count of others can be that of a result: what a connector loaded is among it."""
+    loaded = result.loaded_blocks_max * result.block_size
+    return result.cached_tokens <= cached_tokens <= result.cached_tokens + max(loaded, 0)

@@ -37,7 +37,7 @@ from .segment.segment import Segment
 from .sequencer import Sequencer
 from .stream import StreamRecord
 
-VERSION = 2
+VERSION = 3
 """Of the chunks; a checkpoint of another version is not read."""
 
 BYTE_ORDER = "little" if np.uint16(1).tobytes() == b"\x01\x00" else "big"

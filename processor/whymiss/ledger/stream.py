@@ -20,6 +20,7 @@ from ..model import (
     Hole,
     Lookback,
     MissedChain,
+    PublishedBatch,
     Removal,
     Repeats,
     Store,
@@ -34,7 +35,7 @@ from .memtable.segment_builder import SegmentBuilder
 from .query.never_named import NamedBlocks
 from .query.same_tokens import Content, EqualTokenBlocks
 from .query.siblings import MissedColumns, Siblings
-from .query.stores import stores
+from .query.stores import keys_at_depth, stores
 from .residency.facts import ColumnFacts, LazyChainFacts
 from .residency.resets import Reset
 from .segment.segment import Place
@@ -267,6 +268,34 @@ class StreamRecord:
         first, last = self.position_at(after_unix_nanos), self.position_at(until_unix_nanos)
         self._settle_for(last)
         return stores(self.history, first, last)
+
+    def batches_from(self, position: int) -> Sequence[PublishedBatch]:
+        """The batches of which no event is before a position."""
+        lost = {reset.ordinal for reset in self.history.resets.all if reset.removal is None}
+        return self.history.time_index.batches_from(position, lost)
+
+    def stores_in(self, first: int, last: int) -> Sequence[Store]:
+        """Dense device stores with ordinals in ``[first, last)``."""
+        self._settle_for(last)
+        return stores(self.history, first, last, with_tails=False)
+
+    def changes(self, key: int, first: int, last: int) -> Sequence[int]:
+        """Ordinals in ``[first, last)`` of what changed a block on the device, or all blocks."""
+        self._settle_for(last)
+        history = self.history
+        found = [one[0] for one in history.operations_on((Tier.DEVICE, self.cache_groups.dense), key, first, last)]
+        found += [reset.ordinal for reset in history.resets.all if first <= reset.ordinal < last]
+        return sorted(set(found))
+
+    @property
+    def knows_all_held(self) -> bool:
+        """Whether every block that is resident was seen stored."""
+        return self.from_birth and all(reset.removal is not None for reset in self.history.resets.all)
+
+    def keys_at_depth(self, depth: int, before: int, limit: int) -> Sequence[int] | None:
+        """Blocks that were stored at a depth before a position."""
+        self._settle_for(before)
+        return keys_at_depth(self.history, depth, before, limit)
 
     def block(self, key: int) -> Block | None:
         """The identity of a block."""

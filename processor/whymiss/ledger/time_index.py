@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from ..model import PublishedBatch
 from .columnar.kernels import Integers
 
 
@@ -68,6 +70,22 @@ class TimeIndex:
         first, last = bisect_right(self.nanos, earliest), bisect_right(self.nanos, latest)
         ends = self.ends
         return ends[first - 1] if first else 0, ends[last - 1] if last else 0, ends[last] if last < len(ends) else None
+
+    def batches_from(self, position: int, lost: Collection[int]) -> Sequence[PublishedBatch]:
+        """The batches of which no event is before a position; ``lost`` are the ordinals of holes.
+
+        A hole has an ordinal of its own, so that the batch behind it begins one later.
+        """
+        index = bisect_left(self.ends, position)
+        if index < len(self.ends) and self.ends[index] == position:
+            index += 1  # guard: batches-position
+        found, before = [], self.ends[index - 1] if index else position
+        for place in range(index, len(self.ends)):
+            after = self.ends[place]
+            holes = [ordinal for ordinal in lost if before <= ordinal < after]
+            found.append(PublishedBatch(self.nanos[place], before, after, bool(holes)))
+            before = after
+        return found
 
     def published_before(self, unix_nanos: int) -> int | None:
         """When the last batch before a time was flushed; ``None`` where none is kept that was."""

@@ -76,6 +76,10 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     parent_tail_unix_nanos: int | None = None
     """When the parent was stored as the last block of an event, if it was: a tail that a running
     request may still be extending while it decodes."""
+    ordinal: int = 0
+    """Number of the event in its stream."""
+    session: bool = False
+    """A session id came along: leading blocks that were resident already may only be announced again."""
 
 
 class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +137,17 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
             # guard: history-short
             return Reason.HISTORY_EXPIRED if self.expired else Reason.HISTORY_SHORT
         return Reason.NONE
+
+
+class PublishedBatch(msgspec.Struct, frozen=True, gc=False):
+    """One message of a publisher, by its events: ordinals ``[first, after)``."""
+
+    unix_nanos: int
+    """The publisher's time of it; never before that of the batch in front of it."""
+    first: int
+    after: int
+    lost_before: bool = False
+    """Events were lost between it and the batch in front of it."""
 
 
 class Positions(msgspec.Struct, frozen=True, gc=False):
@@ -243,6 +258,32 @@ class StreamView(Protocol):
 
     def stores_between(self, after_unix_nanos: int, until_unix_nanos: int) -> Sequence[Store]:
         """Dense device stores published in ``(after, until]``, in order."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The position after everything that was published."""
+        ...
+
+    def batches_from(self, position: int) -> Sequence[PublishedBatch]:
+        """The batches of which no event is before a position, in order; of those that are kept."""
+        ...
+
+    def stores_in(self, first: int, last: int) -> Sequence[Store]:
+        """Dense device stores with ordinals in ``[first, last)``, in order; without the times of their parents' stores."""
+        ...
+
+    def changes(self, key: int, first: int, last: int) -> Sequence[int]:
+        """Ordinals in ``[first, last)``, ascending, of what stored or removed a block on the device, or changed all."""
+        ...
+
+    @property
+    def knows_all_held(self) -> bool:
+        """Whether every block that is resident was seen stored: followed from birth, and nothing was lost since."""
+        ...
+
+    def keys_at_depth(self, depth: int, before: int, limit: int) -> Sequence[int] | None:
+        """Blocks that were stored at a depth before a position; ``None`` where they are more than ``limit``."""
         ...
 
     def block(self, key: int) -> Block | None:

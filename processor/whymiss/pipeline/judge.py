@@ -8,6 +8,7 @@ import msgspec
 
 from ..attribution import Policy, agree, decide, is_local
 from ..config import Config
+from ..evidence.accounts import Accounts
 from ..evidence.established import Remembered, Sources
 from ..evidence.hypotheses import Reader
 from ..evidence.requests.companions import Companions
@@ -27,7 +28,8 @@ class Judge:
         self._log = RequestLog(keep)
         self._companions = Companions(keep)
         self._workers = Workers(config.workers)
-        self._reader = Reader(config.attribution, fleet, self._log)
+        self._accounts = Accounts(fleet, connectors)
+        self._reader = Reader(config.attribution, fleet, self._accounts)
         self._sources = Sources(config, fleet, self._workers, Remembered(self._log, self._companions), templates)
         self._policy = Policy(
             fleet_view_declared=config.attribution.fleet_view == "declared",
@@ -46,10 +48,12 @@ class Judge:
             if said is None and lookup_says(span) is None:  # guard: judge-note-lookup
                 self._companions.note(span, None)
                 continue
-            worker = self._workers.resolve(Request(engine=span), self._fleet).worker
-            self._companions.note(span, worker)
-            if said is not None and worker is not None:
-                self._log.note(worker, span, said)
+            resolved = self._workers.resolve(Request(engine=span), self._fleet)
+            self._companions.note(span, resolved.worker)
+            if said is not None:
+                self._accounts.note(span, said, resolved.worker, resolved.streams)
+                if resolved.worker is not None:
+                    self._log.note(resolved.worker, span, said)
 
     def verdict_of(self, request: Request, *, shed: bool) -> Verdict:
         """The verdict of a request; ``shed`` says that it was let go before its hold ended."""

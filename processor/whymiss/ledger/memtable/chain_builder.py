@@ -26,6 +26,7 @@ from ..segment.chain_table import (
     PIECE,
     PLACED,
     REPORTED,
+    SESSION,
     TAIL,
     UNLISTED,
     UNPLACED,
@@ -39,7 +40,7 @@ from .prefix_digests import PrefixDigests
 Codes: TypeAlias = npt.NDArray[np.uint32]
 """What a run has beside each key."""
 
-_PIECE = Struct("=QQQiIHHB")
+_PIECE = Struct("=QQQiIHHH")
 """One ``PIECE``: an array of many is made of their bytes in a third of the time."""
 
 _RAMP = np.arange(1, 1 << 17, 2, dtype=np.uint32)
@@ -77,6 +78,8 @@ class ChainBuilder:
         count = keys.size
         above, number = self._above(event)
         flags = REPORTED | TAIL if reported else TAIL
+        if event.session:
+            flags |= SESSION
         own = event.own
         if own is not None:
             flags |= HAS_OWN
@@ -221,6 +224,8 @@ class ChainBuilder:
         else:
             tail = self._chain_tails.remembered(parent) or self._here(parent) or self._chain_tails.of(parent)
         flags = TAIL | HAS_PARENT if event.own is None else TAIL | HAS_PARENT | HAS_OWN
+        if first.session:
+            flags |= SESSION
         if tail is None:
             self._note(ordinal, (parent, 0, 0, UNPLACED, ordinal - position, 0, first.group, flags))
             self._ends.append(None)

@@ -22,7 +22,7 @@ class ChainScan(msgspec.Struct, frozen=True, eq=False):
     own: Keys
     prefix: Keys
     extras: Keys
-    flags: npt.NDArray[np.uint8]
+    flags: npt.NDArray[np.uint16]
 
 
 def scan_chain(history: SegmentStore, keys: Keys) -> ChainScan:
@@ -40,7 +40,7 @@ def scan_chain(history: SegmentStore, keys: Keys) -> ChainScan:
         np.concatenate([np.zeros(0, np.uint64), *(part.own for part in scanned)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.prefix for part in scanned)]),
         np.concatenate([np.zeros(0, np.uint64), *(part.extras for part in scanned)]),
-        np.concatenate([np.zeros(0, np.uint8), *(part.flags for part in scanned)]),
+        np.concatenate([np.zeros(0, np.uint16), *(part.flags for part in scanned)]),
     )
 
 

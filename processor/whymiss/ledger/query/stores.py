@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ...model import Store
-from ..segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, TAIL, UNLISTED
+from ..segment.chain_table import CONTINUES, HAS_PARENT, PLACED, REPORTED, SESSION, TAIL, UNLISTED
 from ..segment.segment import Segment
 from ..segment_store import SegmentStore
 
@@ -20,10 +20,14 @@ class _StoreEvent(msgspec.Struct, frozen=True, eq=False):
     ordinal: int
     position: int
     reported: bool
+    session: bool
 
 
-def stores(history: SegmentStore, first: int, last: int) -> Sequence[Store]:
-    """The stores of chains with ordinals in ``[first, last)``, in order."""
+def stores(history: SegmentStore, first: int, last: int, *, with_tails: bool = True) -> Sequence[Store]:
+    """The stores of chains with ordinals in ``[first, last)``, in order.
+
+    Without ``with_tails`` it is not looked up when their parents were stored.
+    """
     events = [
         event
         for segment in history.segments
@@ -40,7 +44,9 @@ def stores(history: SegmentStore, first: int, last: int) -> Sequence[Store]:
             position=event.position,
             unix_nanos=history.nanos_at(event.ordinal),
             reported=event.reported,
-            parent_tail_unix_nanos=_parent_tail_nanos(history, event),
+            parent_tail_unix_nanos=_parent_tail_nanos(history, event) if with_tails else None,
+            ordinal=event.ordinal,
+            session=event.session,
         )
         for event in events
     ]
@@ -66,6 +72,7 @@ def _of(segment: Segment, first: int, last: int) -> Iterator[_StoreEvent]:
                 ordinal,
                 ordinal - entry.back,
                 bool(entry.flags & REPORTED),
+                bool(entry.flags & SESSION),
             )
 
 
@@ -82,3 +89,26 @@ def _parent_tail_nanos(history: SegmentStore, event: _StoreEvent) -> int | None:
         if part.chains.entry(piece).flags & TAIL and row + 1 == part.chains.end_of(piece):
             return history.nanos_at(ordinal)
     return None
+
+
+def keys_at_depth(history: SegmentStore, depth: int, before: int, limit: int) -> Sequence[int] | None:
+    """Blocks that were stored at a depth before an ordinal, the latest segments first; ``None`` beyond ``limit``."""
+    found: dict[int, None] = {}
+    for segment in reversed(history.parts()):
+        chains = segment.chains
+        if not chains.ordinals.size or segment.begin >= before:
+            continue
+        starts = chains.pieces["depth"]
+        ends = starts + np.diff(chains.first.astype(np.int64), append=chains.keys.size)
+        # guard: depth-placed, depth-before
+        holding = (
+            (starts <= depth) & (depth < ends) & ((chains.pieces["flags"] & PLACED) != 0) & (chains.ordinals < before)
+        )
+        pieces = np.flatnonzero(holding)
+        if pieces.size > limit:
+            return None
+        rows = chains.first[pieces].astype(np.int64) + (depth - starts[pieces])
+        found.update(dict.fromkeys(chains.keys[rows].tolist()))
+        if len(found) > limit:
+            return None
+    return list(found)

@@ -28,7 +28,7 @@ PIECE = np.dtype(
         ("back", np.uint32),
         ("kinds", np.uint16),
         ("group", np.uint16),
-        ("flags", np.uint8),
+        ("flags", np.uint16),
     ]
 )
 """``extras`` digests the extra keys from block 0 on, ``last`` those of the last block; ``back`` is how many
@@ -50,8 +50,9 @@ class Piece(NamedTuple):
 
 Pieces: TypeAlias = npt.NDArray[np.void]
 
-HAS_PARENT, HAS_OWN, HAS_PREFIX, HAS_EXTRAS, PLACED, REPORTED, CONTINUES, TAIL = (1 << bit for bit in range(8))
-"""CONTINUES: the row before a piece belongs to the same event. TAIL: its last row ended the event."""
+HAS_PARENT, HAS_OWN, HAS_PREFIX, HAS_EXTRAS, PLACED, REPORTED, CONTINUES, TAIL, SESSION = (1 << bit for bit in range(9))
+"""CONTINUES: the row before a piece belongs to the same event. TAIL: its last row ended the event. SESSION: a session id came with it,
+so leading blocks that were resident may only be announced again."""
 
 UNPLACED, UNLISTED = -1, -2
 """Depths of a chain whose parent is not known, and of blocks that are not said to be a chain."""
@@ -129,9 +130,9 @@ class ChainTable:
         """The row after a piece's last one."""
         return int(self.first[piece + 1]) if piece + 1 < self.first.size else self.keys.size
 
-    def flags_of(self, pieces: Integers) -> npt.NDArray[np.uint8]:
+    def flags_of(self, pieces: Integers) -> npt.NDArray[np.uint16]:
         """The flags of each piece."""
-        flags: npt.NDArray[np.uint8] = self.pieces["flags"][pieces]
+        flags: npt.NDArray[np.uint16] = self.pieces["flags"][pieces]
         return flags
 
     def put_in_order(self) -> Steps[None]:

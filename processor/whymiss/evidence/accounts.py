@@ -1,0 +1,253 @@
+"""The accounts of the workers: what the record and the request log know, as accounting asks for it.
+
+One account a worker, of all its ranks: requests of different workers never share a store. Batches are taken over from the
+record when a verdict needs them, and let go when no request that is still held can need them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from ..accounting import Account, Batch, Habits, Limits, Outcome, Request, RequestId, Store, Stream
+from ..model import SECOND, EngineRequest, FleetView, PublishedBatch, Residency, Span, StreamId, StreamView
+from ..model import Store as Recorded
+from .requests.report import lookup_bounds
+
+KEPT_NANOS = 120 * SECOND
+"""Stores are kept at least this long behind the newest batch: a request's spans come seconds after its end,"""
+
+KEPT_STORES = 256
+"""and so many in any case, for completeness is measured by the last ones,"""
+
+
+STORE_BYTES = 700
+KEY_BYTES = 220
+"""What a store, and each of its blocks, are counted as."""
+
+DEPTH_MAX = 256
+"""Blocks of one depth that are looked at one by one; of more, one is taken to have been resident."""
+
+KEPT_LONG_NANOS = 900 * SECOND
+"""Of a stream that stores seldom."""
+
+REQUESTS_MAX = 1 << 17
+"""Requests in all accounts together; beyond it the one that was told of first goes."""
+
+UNPLACED_WORKERS_MAX = 64
+"""A request without a worker may have been served by any; in a larger fleet such a one is not counted as anybody's."""
+
+
+class RecordResidence:
+    """Residency on the device of the dense group, as a stream's record has it."""
+
+    def __init__(self, record: StreamView) -> None:
+        self._record = record
+
+    def surely(self, key: int, position: int) -> bool:
+        """Whether a block was certainly resident at a position."""
+        return self._record.as_of((key,), position)[0].state is Residency.RESIDENT
+
+    def maybe(self, key: int, first: int, last: int) -> Sequence[tuple[int, int]]:
+        """Runs of positions in ``[first, last]``, both inclusive, at which a block may have been resident."""
+        edges = [first, *(ordinal + 1 for ordinal in self._record.changes(key, first, last))]
+        runs: list[tuple[int, int]] = []
+        for begin, after in zip(edges, [*edges[1:], last + 1], strict=True):
+            if begin >= after or self._surely_absent(key, begin):
+                continue
+            if runs and runs[-1][1] == begin - 1:
+                runs[-1] = runs[-1][0], after - 1
+            else:
+                runs.append((begin, after - 1))
+        return runs
+
+    def _surely_absent(self, key: int, position: int) -> bool:
+        state = self._record.as_of((key,), position)[0].state
+        return state is Residency.EVICTED or (state is Residency.NEVER_SEEN and self._record.knows_all_held)
+
+    def maybe_at_depth(self, depth: int, first: int, last: int) -> tuple[int, int] | None:
+        """The first and the last position in ``[first, last]`` at which any block of a depth may have been resident."""
+        if not self._record.knows_all_held:
+            return first, last
+        keys = self._record.keys_at_depth(depth, last, DEPTH_MAX)
+        if keys is None:
+            return first, last
+        runs = [run for key in keys for run in self.maybe(key, first, last)]
+        return (min(run[0] for run in runs), max(run[1] for run in runs)) if runs else None
+
+
+class Followed:
+    """One stream as its account follows it."""
+
+    def __init__(self, record: StreamView, habits: Habits) -> None:
+        self.record = record
+        self._habits = habits
+        self.stream: Stream | None = None
+        self._taken = 0
+        """The position up to which batches were taken over."""
+
+    def follow(self) -> Stream | None:
+        """Take over what was published since; ``None`` while nothing is known of the size of a block."""
+        record, size = self.record, self.record.block_size()
+        if size is None:
+            return None
+        if self.stream is None:
+            self.stream = Stream(
+                record.stream, RecordResidence(record), size, self._habits, from_birth=record.knows_all_held
+            )
+        if self._taken < record.end:
+            self._take(self.stream, record.batches_from(self._taken))
+        return self.stream
+
+    def _take(self, stream: Stream, batches: Sequence[PublishedBatch]) -> None:
+        if not batches:
+            return
+        first, after = batches[0].first, batches[-1].after
+        pending = list(reversed(self.record.stores_in(first, after)))
+        for batch in batches:
+            if batch.lost_before:
+                stream.lost()
+            stores: list[Store] = []
+            while pending and pending[-1].ordinal < batch.after:
+                stores.append(_store(pending.pop(), stream.block_size))
+            stream.append(
+                Batch(unix_nanos=batch.unix_nanos, first=batch.first, after=batch.after, stores=tuple(stores))
+            )
+        self._taken = after
+
+
+def _store(store: Recorded, block_size: int) -> Store:
+    return Store(
+        keys=store.keys,
+        parent=store.parent,
+        start=store.start,
+        block_size=block_size,
+        ordinal=store.ordinal,
+        position=store.position,
+        session=store.session or store.reported,
+    )
+
+
+class Accounts:
+    """One account a worker. ``connectors`` are workers that load blocks from elsewhere."""
+
+    def __init__(self, fleet: FleetView, connectors: Collection[str], limits: Limits | None = None) -> None:
+        self._fleet = fleet
+        self._connectors = connectors
+        self._limits = limits or Limits()
+        self._accounts: dict[str, Account] = {}
+        self._followed: dict[StreamId, Followed] = {}
+        self._where: OrderedDict[RequestId, tuple[str, ...]] = OrderedDict()
+        """In which accounts each request is."""
+
+    def note(self, span: Span, said: EngineRequest, worker: str | None, streams: Sequence[StreamId]) -> None:
+        """Take a request, or what more is known of where it was served. Call it before any of its neighbours is asked about.
+
+        Without a worker it may have been served by any.
+        """
+        if said.prompt_tokens is None:
+            return
+        name = id_of(span)
+        if worker is not None:
+            request = request_of(name, span, said, streams)
+            self._place(name, {worker: request})
+        elif name not in self._where:
+            workers = self._workers_of(self._fleet.streams())
+            if len(workers) <= UNPLACED_WORKERS_MAX:
+                placed = {
+                    other: request_of(name, span, said, theirs, elsewhere=True) for other, theirs in workers.items()
+                }
+                self._place(name, placed)
+
+    @staticmethod
+    def _workers_of(streams: Sequence[StreamId]) -> dict[str, list[StreamId]]:
+        workers: dict[str, list[StreamId]] = {}
+        for stream in streams:
+            workers.setdefault(stream.worker, []).append(stream)
+        return workers
+
+    def _place(self, name: RequestId, placed: Mapping[str, Request]) -> None:
+        for worker in self._where.get(name, ()):
+            if worker not in placed:
+                self._accounts[worker].drop(name)
+        for worker, request in placed.items():
+            self._accounts.setdefault(worker, Account(self._limits)).note(request)
+        self._where[name] = tuple(placed)
+        self._where.move_to_end(name)
+        if len(self._where) > REQUESTS_MAX:
+            old, workers = self._where.popitem(last=False)
+            for worker in workers:
+                self._accounts[worker].drop(old)
+
+    def outcome(self, span: Span, said: EngineRequest, records: Sequence[StreamView], habits: Habits) -> Outcome | None:
+        """What can be said of a request on a worker's streams; ``None`` where the size of their blocks is not known."""
+        name, worker = id_of(span), records[0].stream.worker
+        habits = msgspec.structs.replace(habits, connector=habits.connector or worker in self._connectors)
+        self.note(span, said, worker, [record.stream for record in records])
+        account = self._accounts[worker]
+        for record in records:
+            followed = self._followed.get(record.stream)
+            if followed is None or followed.record is not record:
+                followed = self._followed[record.stream] = Followed(record, habits)
+                stream = followed.follow()
+                if stream is None:
+                    del self._followed[record.stream]
+                    return None
+                account.add(stream)
+            else:
+                followed.follow()
+        outcome = account.outcome(name)
+        self._forget(worker, account)
+        return outcome
+
+    def _forget(self, worker: str, account: Account) -> None:
+        """Let go of what no request that is still to come can need."""
+        streams = [one.stream for id_, one in self._followed.items() if id_.worker == worker and one.stream is not None]
+        newest = max((stream.confirmed_unix_nanos for stream in streams), default=0)
+        oldest = min((stream.begins_unix_nanos for stream in streams), default=newest)
+        kept = max(
+            [newest - KEPT_NANOS]
+            if all(len(stream.stores) > 2 * KEPT_STORES for stream in streams)
+            else [newest - KEPT_LONG_NANOS]
+        )
+        # In lots, so that it costs little: half of what is there may go.
+        if oldest < kept - (newest - kept):
+            account.forget(kept)
+
+
+def habits_of(span: Span, said: EngineRequest, records: Sequence[StreamView]) -> Habits:
+    """How the engine of a request stores, as far as its span and its record tell."""
+    method = (span.resource.speculative_method or "").lower()
+    return Habits(
+        replays_last=any(word in method for word in ("eagle", "mtp")),
+        connector=said.decode_only or any(record.tiers() for record in records),
+        deferred=span.dialect == "sglang",
+    )
+
+
+def id_of(span: Span) -> RequestId:
+    """The name of a span's request."""
+    return RequestId(span.trace_id + span.span_id)
+
+
+def request_of(
+    name: RequestId, span: Span, said: EngineRequest, streams: Sequence[StreamId], *, elsewhere: bool = False
+) -> Request:
+    """A request as accounting is told of it."""
+    assert said.prompt_tokens is not None, "checked by the caller"
+    low, high, first = lookup_bounds(span, said)
+    return Request(
+        id=name,
+        streams=tuple(streams),
+        prompt_tokens=said.prompt_tokens,
+        completion_tokens=said.completion_tokens,
+        low=low,
+        high=high,
+        first=first,
+        end=max(span.end_unix_nanos, first),
+        prefill_nanos=None if said.prefill_seconds is None else round(said.prefill_seconds * SECOND),
+        told_tokens=said.cached_tokens,
+        elsewhere=elsewhere,
+    )
