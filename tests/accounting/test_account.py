@@ -45,7 +45,7 @@ def test_prompts_that_continue_one_another_from_idle_are_not_two_rounds_of_one()
 
 
 def test_two_rounds_of_one_request_can_share_the_batch_of_a_pipeline_that_starts() -> None:
-    script = Script().batch(20, "abc", "abc|de").confirmed(1000)
+    script = Script(limits=Limits(round_tokens_min=48)).batch(20, "abc", "abc|de").confirmed(1000)
     script.request("alone", 85, at=1, first=21)
     assert script.ask("alone").results[0].cached_tokens == 0
 

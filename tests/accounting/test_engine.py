@@ -21,10 +21,12 @@ MODES = {
     "preempted decodes": Mode(answers=40, blocks=40),
 }
 SEEDS = st.integers(0, 1 << 32)
-UNSEEN_MAY_BE = Limits(elimination=False)
+SMALL_ROUNDS = Limits(round_tokens_min=0)
+"""The engine's rounds are as small as its blocks."""
+UNSEEN_MAY_BE = Limits(round_tokens_min=0, elimination=False)
 
 
-def answered(run: Played, requests: list[Request], limits: Limits | None = None) -> dict[bytes, Outcome]:
+def answered(run: Played, requests: list[Request], limits: Limits = SMALL_ROUNDS) -> dict[bytes, Outcome]:
     account = Account(limits)
     account.add(run.stream())
     for request in requests:
@@ -75,7 +77,7 @@ def test_who_is_not_seen_makes_nothing_untrue_without_elimination(mode: Mode, se
 def test_a_lost_batch_makes_nothing_untrue(mode: Mode, seed: int, data: st.DataObject) -> None:
     run = played(mode, seed)
     lost = data.draw(st.integers(0, len(run.batches) - 1))
-    account = Account()
+    account = Account(SMALL_ROUNDS)
     account.add(run.without(lost))
     for request in run.requests:
         account.note(request)

@@ -19,6 +19,9 @@ from .path import Path
 from .stream import UNKNOWN, Placed, Stream
 from .values import Key, Limits, Request, RequestId
 
+UNSURE_MAX = 1 << 10
+"""Requests with a gap in their record that are looked at; where they are more the record is no ground for elimination."""
+
 SOLVED_MAX = 1 << 12
 """Components of which it is remembered whether they have a cover."""
 
@@ -81,8 +84,7 @@ class Account:
         if len(anyone) == len(seen):
             return self._outcome(request, question, seen, Support.OWN, None)
         completeness = self._completeness(request)
-        sure = self._ownership.unsure.keys().isdisjoint(question.members) or self._only_late(question.members)
-        if completeness.whole and sure and self._limits.elimination:
+        if self._limits.elimination and completeness.whole and self._all_shown(question.members):
             return self._outcome(request, question, seen, Support.ELIMINATION, completeness)
         return self._outcome(request, question, anyone, Support.OWN, completeness)
 
@@ -153,14 +155,23 @@ class Account:
         blocks = None if path.hit.blocks == UNKNOWN else path.hit.blocks
         return Share(name, stream.name, blocks, tuple(stream.store(number).ordinal for number in path.stores))
 
-    def _only_late(self, members: Sequence[RequestId]) -> bool:
-        """Whether nothing is wrong with the record of some requests but that an idle rank of theirs has not gone on."""
+    def _all_shown(self, members: Sequence[RequestId]) -> bool:
+        """Whether the record shows all that the requests have stored that lived beside some, and these themselves.
+
+        An idle rank that has not gone on is no doubt, where another one shows the request.
+        """
         own = self._ownership
-        return all(
-            own.unsure.get(member, Why.LATE) is Why.LATE and len(own.requests[member].streams) > 1
-            for member in members
-            if member in own.unsure
-        )
+        if len(own.unsure) > UNSURE_MAX:
+            return False
+        alive = [own.requests[member] for member in members]
+        first, last = min(one.low for one in alive), max(one.end for one in alive)
+        streams = {stream for one in alive for stream in one.streams}
+        for name, why in own.unsure.items():
+            one = own.requests[name]
+            beside = one.low <= last and one.end >= first and not streams.isdisjoint(one.streams)
+            if beside and not (why is Why.LATE and len(one.streams) > 1):
+                return False
+        return True
 
     # --- what keeps from answering ------------------------------------------------------------------
 

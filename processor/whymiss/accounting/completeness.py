@@ -5,8 +5,9 @@ seen, and that is measured, not assumed. All stores in the request's own life mu
 it nearly all: by then their requests have ended and been told of, as far as they ever will be. By time alone it is blunt:
 an idle stretch proves nothing, and in a busy one few seconds with one client that hung up cost every verdict.
 
-Measured on recordings 01, 11 and 26 to 28 with 0, 2, 10, 30 and 50 % of the spans left out at random (15,000 lookups):
-without this rule 54 wrong counts, with the request's own life only 23, with 64 stores and a share of 4 % none.
+Measured on recordings 01, 11 and 26 to 28 with 0, 2, 10, 30 and 50 % of the spans left out at random (12,226 lookups, of
+which 95, 95, 95, 93 and 91 % would be said): without this rule 54 wrong counts, with the request's own life only 23, with
+64 stores and a share of 4 % none; said are 95, 76, 34, 15 and 14 %.
 """
 
 from __future__ import annotations

@@ -159,14 +159,15 @@ class Ownership:
     def _two_rounds(self, name: RequestId, path: Path) -> bool:
         """Whether a batch can hold two rounds of a request, as where a pipeline starts that was idle or had run dry.
 
-        Not where its prompt's first chunk ends with another request's prompt: then that store is the other's.
+        A prompt is cut into chunks where a round has no tokens left; a round with fewer than any engine computes is not full.
         """
         stream = self.streams[path.stream]
         first = stream.store(path.stores[0])
         if first.end >= last_of(self.requests[name], stream):
             return True
-        others = self.owners[path.stream, first.number]
-        return not any(other != name and last_of(self.requests[other], stream) == first.end for other in others)
+        ahead = stream.batch_until(first)
+        tokens = stream.block_size * sum(len(placed.keys) + 1 for placed in ahead)
+        return tokens > self._limits.round_tokens_min
 
 
 def _admitted(request: Request, path: Path, stream: Stream) -> bool:

@@ -206,6 +206,12 @@ class Stream:
         """The position behind a batch; behind the newest one where it has not come."""
         return self.begin_of(batch + 1)
 
+    def batch_until(self, placed: Placed) -> list[Placed]:
+        """The stores of its batch up to a store, itself included."""
+        end = placed.number - self._base_store + 1
+        begin = bisect_left(self.stores, placed.batch, hi=end, key=lambda one: one.batch)
+        return self.stores[begin:end]
+
     def unknown_between(self, first_unix_nanos: int, last_unix_nanos: int) -> bool:
         """Whether a store of unknown depth was published in an interval, both ends inclusive."""
         after = bisect_left(self._unknown, first_unix_nanos)

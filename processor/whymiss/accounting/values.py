@@ -103,6 +103,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Between the clock of the spans and the clock of the events."""
     rounding_nanos: int = 100_000
     """Between times of one clock that were written in different units."""
+    round_tokens_min: int = 512
+    """No engine is run with fewer tokens a round (vLLM's ``max_num_batched_tokens``)."""
     requests_max: int = 64
     """Requests of one component."""
     paths_max: int = 400
