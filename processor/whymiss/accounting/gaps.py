@@ -9,7 +9,7 @@ from .values import Request
 
 def gap_of(request: Request, stream: Stream, tolerance_nanos: int) -> Why:
     """The gap in a stream's record of a request's life; `Why.NONE` where there is none."""
-    first, last = request.low - tolerance_nanos, request.first + tolerance_nanos
+    first = request.low - tolerance_nanos
     if stream.begins_unix_nanos > first and not stream.from_birth:
         return Why.SHORT
     end = request.end + tolerance_nanos
@@ -17,6 +17,7 @@ def gap_of(request: Request, stream: Stream, tolerance_nanos: int) -> Why:
         return Why.HOLE
     if stream.unknown_between(first, end):
         return Why.SHORT
-    if stream.confirmed_unix_nanos <= last:
+    # A step is published before its tokens are told of: the batch that carries the end of the prefill confirms itself.
+    if stream.confirmed_unix_nanos < request.first - tolerance_nanos:
         return Why.LATE
     return Why.NONE

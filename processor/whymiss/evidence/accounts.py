@@ -33,6 +33,9 @@ DEPTH_MAX = 256
 KEPT_LONG_NANOS = 900 * SECOND
 """Of a stream that stores seldom."""
 
+LIVES_KEPT = 3
+"""Former lives of a publisher that spans may still come of."""
+
 REQUESTS_MAX = 1 << 17
 """Requests in all accounts together; beyond it the one that was told of first goes."""
 
@@ -78,35 +81,39 @@ class RecordResidence:
         return (min(run[0] for run in runs), max(run[1] for run in runs)) if runs else None
 
 
-class Followed:
-    """One stream as its account follows it."""
+class Life(msgspec.Struct):
+    """One life of a publisher: from its first batch to the first one of the next life."""
 
-    def __init__(self, record: StreamView, habits: Habits) -> None:
+    stream: Stream
+    begins: int
+    """In Unix nanoseconds on the publisher's clock,"""
+    ends: int = 1 << 63
+    """and when the next one began."""
+
+
+class Followed:
+    """One stream as its account follows it, a life at a time: an engine takes the spans that it has not sent along."""
+
+    def __init__(self, record: StreamView, habits: Habits, account: Account) -> None:
         self.record = record
+        self.lives: list[Life] = []
         self._habits = habits
-        self.stream: Stream | None = None
+        self._account = account
         self._taken = 0
         """The position up to which batches were taken over."""
+        self._begun = 0
 
-    def follow(self) -> Stream | None:
-        """Take over what was published since; ``None`` while nothing is known of the size of a block."""
+    def follow(self) -> None:
+        """Take over what was published since; nothing while the size of a block is not known."""
         record, size = self.record, self.record.block_size()
-        if size is None:
-            return None
-        if self.stream is None:
-            self.stream = Stream(
-                record.stream, RecordResidence(record), size, self._habits, from_birth=record.knows_all_held
-            )
-        if self._taken < record.end:
-            self._take(self.stream, record.batches_from(self._taken))
-        return self.stream
-
-    def _take(self, stream: Stream, batches: Sequence[PublishedBatch]) -> None:
+        if size is None or self._taken >= record.end:
+            return
+        batches = record.batches_from(self._taken)
         if not batches:
             return
-        first, after = batches[0].first, batches[-1].after
-        pending = list(reversed(self.record.stores_in(first, after)))
+        pending = list(reversed(record.stores_in(batches[0].first, batches[-1].after)))
         for batch in batches:
+            stream = self._life(batch, size)
             if batch.lost_before:
                 stream.lost()
             stores: list[Store] = []
@@ -115,7 +122,27 @@ class Followed:
             stream.append(
                 Batch(unix_nanos=batch.unix_nanos, first=batch.first, after=batch.after, stores=tuple(stores))
             )
-        self._taken = after
+        self._taken = batches[-1].after
+
+    def _life(self, batch: PublishedBatch, size: int) -> Stream:
+        if self.lives and not batch.restarted_before:
+            return self.lives[-1].stream
+        record = self.record
+        birth = batch.restarted_before or (not self._begun and record.knows_all_held)
+        name = StreamId(f"{record.stream.worker}#{self._begun}", record.stream.rank)
+        stream = Stream(name, RecordResidence(record), size, self._habits, from_birth=birth and not batch.lost_before)
+        if self.lives:
+            self.lives[-1].ends = batch.unix_nanos
+        self.lives = [*self.lives[-LIVES_KEPT:], Life(stream, batch.unix_nanos)]
+        self._begun += 1
+        self._account.add(stream)
+        return stream
+
+    def names_at(self, end: int, tolerance: int) -> tuple[StreamId, ...]:
+        """The lives in which a request can have been served that ended at a time."""
+        return tuple(
+            life.stream.name for life in self.lives if life.begins <= end + tolerance and life.ends >= end - tolerance
+        )
 
 
 def _store(store: Recorded, block_size: int) -> Store:
@@ -151,15 +178,35 @@ class Accounts:
             return
         name = id_of(span)
         if worker is not None:
-            request = request_of(name, span, said, streams)
-            self._place(name, {worker: request})
+            self._place(name, {worker: self._request(span, said, streams)})
         elif name not in self._where:
             workers = self._workers_of(self._fleet.streams())
             if len(workers) <= UNPLACED_WORKERS_MAX:
-                placed = {
-                    other: request_of(name, span, said, theirs, elsewhere=True) for other, theirs in workers.items()
-                }
+                placed = {other: self._request(span, said, theirs, elsewhere=True) for other, theirs in workers.items()}
                 self._place(name, placed)
+
+    def _request(
+        self, span: Span, said: EngineRequest, streams: Sequence[StreamId], *, elsewhere: bool = False
+    ) -> Request:
+        records = [self._fleet.stream(stream) for stream in streams]
+        habits = habits_of(span, said, records)
+        end = max(span.end_unix_nanos, lookup_bounds(span, said)[2])
+        names: list[StreamId] = []
+        for record in records:
+            followed = self._follow(record, habits)
+            names += followed.names_at(end, self._limits.tolerance_nanos)
+        return request_of(id_of(span), span, said, names, elsewhere=elsewhere)
+
+    def _follow(self, record: StreamView, habits: Habits) -> Followed:
+        worker = record.stream.worker
+        followed = self._followed.get(record.stream)
+        if followed is None or followed.record is not record:
+            if worker in self._connectors:
+                habits = msgspec.structs.replace(habits, connector=True)
+            account = self._accounts.setdefault(worker, Account(self._limits))
+            followed = self._followed[record.stream] = Followed(record, habits, account)
+        followed.follow()
+        return followed
 
     @staticmethod
     def _workers_of(streams: Sequence[StreamId]) -> dict[str, list[StreamId]]:
@@ -181,40 +228,34 @@ class Accounts:
             for worker in workers:
                 self._accounts[worker].drop(old)
 
-    def outcome(self, span: Span, said: EngineRequest, records: Sequence[StreamView], habits: Habits) -> Outcome | None:
+    def outcome(self, span: Span, said: EngineRequest, records: Sequence[StreamView]) -> Outcome | None:
         """What can be said of a request on a worker's streams; ``None`` where the size of their blocks is not known."""
-        name, worker = id_of(span), records[0].stream.worker
-        habits = msgspec.structs.replace(habits, connector=habits.connector or worker in self._connectors)
+        worker = records[0].stream.worker
+        if any(record.block_size() is None for record in records):
+            return None
         self.note(span, said, worker, [record.stream for record in records])
         account = self._accounts[worker]
-        for record in records:
-            followed = self._followed.get(record.stream)
-            if followed is None or followed.record is not record:
-                followed = self._followed[record.stream] = Followed(record, habits)
-                stream = followed.follow()
-                if stream is None:
-                    del self._followed[record.stream]
-                    return None
-                account.add(stream)
-            else:
-                followed.follow()
-        outcome = account.outcome(name)
-        self._forget(worker, account)
-        return outcome
+        outcome = account.outcome(id_of(span))
+        self._forget(records, account)
+        results = [msgspec.structs.replace(result, stream=_served(result.stream)) for result in outcome.results]
+        return msgspec.structs.replace(outcome, results=tuple(results))
 
-    def _forget(self, worker: str, account: Account) -> None:
-        """Let go of what no request that is still to come can need."""
-        streams = [one.stream for id_, one in self._followed.items() if id_.worker == worker and one.stream is not None]
-        newest = max((stream.confirmed_unix_nanos for stream in streams), default=0)
-        oldest = min((stream.begins_unix_nanos for stream in streams), default=newest)
-        kept = max(
-            [newest - KEPT_NANOS]
-            if all(len(stream.stores) > 2 * KEPT_STORES for stream in streams)
-            else [newest - KEPT_LONG_NANOS]
-        )
-        # In lots, so that it costs little: half of what is there may go.
-        if oldest < kept - (newest - kept):
-            account.forget(kept)
+    def _forget(self, records: Sequence[StreamView], account: Account) -> None:
+        """Let go of what no request that is still to come can need, in lots, so that it costs little."""
+        lives = [
+            self._followed[record.stream].lives[-1].stream for record in records if self._followed[record.stream].lives
+        ]
+        newest = max((stream.confirmed_unix_nanos for stream in lives), default=0)
+        oldest = min((stream.begins_unix_nanos for stream in lives), default=newest)
+        many = all(len(stream.stores) > 2 * KEPT_STORES for stream in lives)
+        kept = KEPT_NANOS if many else KEPT_LONG_NANOS
+        if newest - oldest > 2 * kept:
+            account.forget(newest - kept)
+
+
+def _served(life: StreamId) -> StreamId:
+    """The stream of a life."""
+    return StreamId(life.worker.rpartition("#")[0], life.rank)
 
 
 def habits_of(span: Span, said: EngineRequest, records: Sequence[StreamView]) -> Habits:

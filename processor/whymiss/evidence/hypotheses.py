@@ -16,7 +16,7 @@ import msgspec
 from ..accounting import Outcome, Result, Why
 from ..config import AttributionConfig
 from ..model import SECOND, EngineRequest, FleetView, Grade, Lookup, Reason, Request, StreamId, StreamView
-from .accounts import Accounts, habits_of
+from .accounts import Accounts
 from .requests.report import CLOCK_GRAIN_NANOS, engine_says, lookup_bounds, lookup_says
 
 
@@ -186,8 +186,7 @@ class Reader:
             gap = record.coverage(begin, end).gap_since(begin)
             if gap and gap is not Reason.HISTORY_SHORT:  # guard: derived-rank-gap
                 return Readings(grade=Grade.NONE, gap=gap, block_size=size)
-        habits = habits_of(request.engine, said, records)
-        outcome = self._accounts.outcome(request.engine, said, records, habits)
+        outcome = self._accounts.outcome(request.engine, said, records)
         if outcome is None:
             return Readings(grade=Grade.NONE, gap=Reason.NO_EVENT_SOURCE, block_size=size)
         return self._accounted(request, said, outcome, cached_tokens)
@@ -202,10 +201,9 @@ class Reader:
             return Readings(grade=Grade.NONE, gap=_GAPS.get(outcome.why, Reason.AMBIGUOUS_CHAIN), block_size=size)
         bounds = lookup_bounds(request.engine, said)
         readings = [
-            reading
+            self._reading(request, result, bounds, cached_tokens)
             for result in outcome.results
-            if (reading := self._reading(request, result, bounds)) is not None
-            and (cached_tokens is None or _agrees(result, cached_tokens))  # guard: derived-agreeing
+            if cached_tokens is None or _agrees(result, cached_tokens)  # guard: derived-agreeing
         ]
         if not readings:
             # guard: derived-nothing-agrees
@@ -214,18 +212,22 @@ class Reader:
         return Readings(grade=grade, readings=tuple(readings), block_size=size)
 
     @staticmethod
-    def _reading(request: Request, result: Result, bounds: tuple[int, int, int]) -> Reading:
+    def _reading(request: Request, result: Result, bounds: tuple[int, int, int], cached_tokens: int | None) -> Reading:
+        """What a result means; of what is stored the leading part may have been loaded, as far as a count says."""
         earliest, latest, _ = bounds
+        first = result.cached_blocks if cached_tokens is None else cached_tokens // result.block_size
+        loaded = first - result.cached_blocks
+        chain = result.chain[loaded:] if result.first_key is not None else ()
         if result.stored_unix_nanos is not None:
             latest = max(earliest, min(latest, result.stored_unix_nanos))  # guard: reading-latest
         return Reading(
             stream=result.stream,
-            cached_tokens=result.cached_tokens,
+            cached_tokens=result.cached_tokens if cached_tokens is None else cached_tokens,
             block_size=result.block_size,
-            first=result.cached_blocks,
-            chain=result.chain if result.first_key is not None else (),
-            last_hit_key=result.last_hit_key,
-            chain_known=result.first_key is not None,
+            first=first,
+            chain=chain,
+            last_hit_key=result.chain[loaded - 1] if loaded and result.chain else result.last_hit_key,
+            chain_known=bool(chain),
             position=result.position,
             earliest=earliest,
             latest=latest,

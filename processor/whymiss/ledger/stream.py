@@ -271,8 +271,10 @@ class StreamRecord:
 
     def batches_from(self, position: int) -> Sequence[PublishedBatch]:
         """The batches of which no event is before a position."""
-        lost = {reset.ordinal for reset in self.history.resets.all if reset.removal is None}
-        return self.history.time_index.batches_from(position, lost)
+        resets = self.history.resets.all
+        lost = [reset.ordinal for reset in resets if reset.removal is None]
+        restarts = [reset.ordinal for reset in resets if reset.removal is Removal.RESTARTED]
+        return self.history.time_index.batches_from(position, lost, restarts)
 
     def stores_in(self, first: int, last: int) -> Sequence[Store]:
         """Dense device stores with ordinals in ``[first, last)``."""

@@ -71,10 +71,10 @@ class TimeIndex:
         ends = self.ends
         return ends[first - 1] if first else 0, ends[last - 1] if last else 0, ends[last] if last < len(ends) else None
 
-    def batches_from(self, position: int, lost: Collection[int]) -> Sequence[PublishedBatch]:
-        """The batches of which no event is before a position; ``lost`` are the ordinals of holes.
+    def batches_from(self, position: int, lost: Collection[int], restarts: Collection[int]) -> Sequence[PublishedBatch]:
+        """The batches of which no event is before a position; ``lost`` and ``restarts`` are ordinals of resets.
 
-        A hole has an ordinal of its own, so that the batch behind it begins one later.
+        A reset between batches has an ordinal of its own, so that the batch behind it begins one later.
         """
         index = bisect_left(self.ends, position)
         if index < len(self.ends) and self.ends[index] == position:
@@ -82,8 +82,10 @@ class TimeIndex:
         found, before = [], self.ends[index - 1] if index else position
         for place in range(index, len(self.ends)):
             after = self.ends[place]
-            holes = [ordinal for ordinal in lost if before <= ordinal < after]
-            found.append(PublishedBatch(self.nanos[place], before, after, bool(holes)))
+            inside = range(before, after)
+            broken = any(ordinal in inside for ordinal in lost)
+            anew = any(ordinal in inside for ordinal in restarts)
+            found.append(PublishedBatch(self.nanos[place], before, after, broken, anew))
             before = after
         return found
 

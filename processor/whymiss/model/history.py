@@ -148,6 +148,8 @@ class PublishedBatch(msgspec.Struct, frozen=True, gc=False):
     after: int
     lost_before: bool = False
     """Events were lost between it and the batch in front of it."""
+    restarted_before: bool = False
+    """It is the first of a new life of the publisher."""
 
 
 class Positions(msgspec.Struct, frozen=True, gc=False):
