@@ -52,7 +52,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "evidence": {
         "requests": set(),
-        "hypotheses": {"requests"},
+        "accounts": {"requests"},
+        "hypotheses": {"accounts", "requests"},
         "missed": {"hypotheses"},
         "peers": {"missed", "requests"},
         "sections": {"hypotheses", "missed", "peers", "requests"},

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.evidence.test_grouping import span
-from tests.evidence.told import ME, Event, Told, hole, lives
+from tests.evidence.told import ME, Event, Told, hole
 from whymiss.config import AttributionConfig
+from whymiss.evidence.accounts import Accounts
 from whymiss.evidence.hypotheses import Reader, Readings
 from whymiss.model import SECOND, EngineRequest, Grade, Lookup, Reason, Request, Residency, Store, StreamId
 
@@ -34,7 +33,7 @@ def direct(record: Told, *streams: StreamId, gap: Reason = Reason.NONE, **said: 
     request = Request(
         engine=span(1, EngineRequest(prompt_tokens=65), start=9, end=12), lookup=span(2, looked, start=10, end=10)
     )
-    return Reader(AttributionConfig(), record, lives()).read(request, streams, gap, None)
+    return Reader(AttributionConfig(), record, Accounts(record, ())).read(request, streams, gap, None)
 
 
 def test_without_a_block_size_there_is_no_first_missed_block() -> None:
@@ -95,7 +94,7 @@ def derived(
     """A request that came at 10 s, was looked up until 10.5 s and had its first token at 11 s."""
     said = EngineRequest(prompt_tokens=prompt, first_token_seconds=1.0, prefill_seconds=0.5)
     request = Request(engine=span(1, said, start=10, end=12))
-    reader = Reader(AttributionConfig(block_size=size), record, lives())
+    reader = Reader(AttributionConfig(block_size=size), record, Accounts(record, ()))
     return reader.read(request, streams or (ME,), Reason.NONE, cached)
 
 
@@ -104,7 +103,7 @@ WHOLE = Told(stores={ME: [store(0, *KEYS)]})
 
 def test_without_streams_the_reason_is_why_there_are_none() -> None:
     request = Request(engine=span(1, EngineRequest(prompt_tokens=65), start=10, end=12))
-    reader = Reader(AttributionConfig(block_size=16), Told(), lives())
+    reader = Reader(AttributionConfig(block_size=16), Told(), Accounts(Told(), ()))
     found = reader.read(request, (), Reason.NO_WORKER, None)
     assert (found.grade, found.gap, found.block_size) == (Grade.NONE, Reason.NO_WORKER, 16)
 
@@ -148,23 +147,3 @@ def test_a_store_whose_depth_is_not_known_may_be_the_own_chain_unless_it_is_a_re
     placeless, again = store(0, 41, 42, start=None), store(0, 41, 42, start=None, reported=True)
     assert derived(Told(stores={ME: [placeless]})).gap is Reason.HISTORY_SHORT
     assert derived(Told(stores={ME: [again]})).gap is Reason.NONE
-
-
-def test_a_lookup_came_before_its_own_store() -> None:
-    # Published before the latest moment of the lookup, so it may be another's too.
-    early, full = derived(Told(stores={ME: [store(0, *KEYS, when=10.3)]})).readings
-    assert (early.first, early.latest) == (0, at(10.3))
-    assert (full.first, full.latest) == (4, at(10.5))
-
-
-@pytest.mark.parametrize(
-    ("keys", "tail", "readings"),
-    [((4,), 10.6, 2), ((4,), None, 1), ((3, 4), 10.6, 1), ((4,), -1000.0, 1)],
-    ids=["a single block under a fresh tail", "under no tail", "two blocks", "under an old tail"],
-)
-def test_a_single_block_under_a_fresh_tail_may_be_a_decode_fill(
-    keys: tuple[int, ...], tail: float | None, readings: int
-) -> None:
-    since = None if tail is None else at(tail)
-    record = Told(stores={ME: [store(4 - len(keys), *keys, parent_tail_unix_nanos=since)]})
-    assert len(derived(record).readings) == readings

@@ -60,27 +60,6 @@ def at(seconds: float) -> int:
 SUBJECT = span(99, 0, 1, EngineRequest())
 
 
-def test_a_rival_has_as_many_full_blocks_and_was_prefilling() -> None:
-    recent = noted((10.0, 1.0, 170, 1), (10.2, 1.0, 175, 1), (10.4, 1.0, 190, 1), (20.0, 1.0, 170, 1))
-    assert recent.claimants(SUBJECT, "w", 16, 10, at(10.5)) == 2
-    assert recent.claimants(SUBJECT, "w", 16, 11, at(10.5)) == 1
-    assert recent.claimants(SUBJECT, "other", 16, 10, at(10.5)) == 0
-    assert recent.claimants(span(0, 10.0, 12.0, EngineRequest()), "w", 16, 10, at(10.5)) == 1
-
-
-def test_a_request_that_ended_fills_no_more_blocks() -> None:
-    recent = noted((10.0, 1.0, 100, 30))
-    assert recent.ended_at("w", 16, 8, at(11.5), at(13.0))
-    assert not recent.ended_at("w", 16, 8, at(11.5), at(11.7)), "it was still running"
-    assert not recent.ended_at("w", 16, 9, at(11.5), at(13.0)), "it was shorter"
-
-
-def test_a_request_stores_its_prompt_before_its_first_token_and_its_answer_after_it() -> None:
-    recent = noted((10.0, 1.0, 100, 60))
-    assert [blocks for blocks in range(12) if recent.ended_at("w", 16, blocks, at(10.5), at(13.0))] == [6]
-    assert [blocks for blocks in range(12) if recent.ended_at("w", 16, blocks, at(11.5), at(13.0))] == [7, 8, 9]
-
-
 def test_prefills_at_a_moment_are_known_by_their_bounds() -> None:
     recent = noted((10.0, 1.0, 100, 1), (10.5, 1.0, 100, 1))
     assert recent.prefilling("w", at(10.7)) == [at(11.0), at(11.5)]
@@ -92,7 +71,7 @@ def test_prefills_at_a_moment_are_known_by_their_bounds() -> None:
 
 @given(st.permutations([(10.0, 1.0, 170, 1), (10.2, 1.0, 175, 1), (10.4, 9.0, 170, 1), (9.0, 2.0, 171, 1)]))
 def test_the_order_of_arrival_does_not_matter(lives: list[tuple[float, float, int, int]]) -> None:
-    assert noted(*lives).claimants(SUBJECT, "w", 16, 10, at(10.5)) == 4
+    assert noted(*lives).prefilling("w", at(10.5)) == [at(11.0), at(11.0), at(11.2), at(19.4)]
 
 
 def test_a_span_that_comes_twice_is_one_request() -> None:
@@ -100,7 +79,7 @@ def test_a_span_that_comes_twice_is_one_request() -> None:
     recent = RequestLog(KEEP)
     for _ in range(2):
         recent.note("w", span(1, 10.0, 12.0, said), said)
-    assert recent.claimants(SUBJECT, "w", 16, 10, at(10.5)) == 1
+    assert recent.prefilling("w", at(10.5)) == [at(11.0)]
 
 
 def test_requests_of_a_day_do_not_stay() -> None:

@@ -33,6 +33,7 @@ from whymiss.model import (
     MissedChain,
     Peer,
     Positions,
+    PublishedBatch,
     Reason,
     Removal,
     Repeats,
@@ -204,6 +205,33 @@ class ToldStream(msgspec.Struct, frozen=True, kw_only=True):
             for one in self.told.stores.get(self.stream, [])
             if after_unix_nanos < one.unix_nanos <= until_unix_nanos
         ]
+
+    @property
+    def end(self) -> int:
+        return max([*self._times(), -1]) + 1
+
+    def _times(self) -> list[int]:
+        stores = [one.unix_nanos for one in self.told.stores.get(self.stream, [])]
+        return sorted({*stores, *self.told.batches.get(self.stream, [LATE])})
+
+    def batches_from(self, position: int) -> Sequence[PublishedBatch]:
+        return [PublishedBatch(at, at, at + 1) for at in self._times() if at >= position]
+
+    def stores_in(self, first: int, last: int) -> Sequence[Store]:
+        told = self.told.stores.get(self.stream, [])
+        return [msgspec.structs.replace(one, ordinal=one.unix_nanos) for one in told if first <= one.unix_nanos < last]
+
+    def changes(self, key: int, first: int, last: int) -> Sequence[int]:
+        which = (self.stream, key, Tier.DEVICE, None)
+        found = {one.at for one in self.told.events if (one.stream, one.key, one.tier, one.group) == which}
+        return sorted(at for at in found if first <= at < last)
+
+    @property
+    def knows_all_held(self) -> bool:
+        return self.stream not in self.told.begins and self.stream not in self.told.holes
+
+    def keys_at_depth(self, depth: int, before: int, limit: int) -> Sequence[int] | None:
+        return None
 
     def block(self, key: int) -> Block | None:
         return self.told.blocks.get((self.stream, key))

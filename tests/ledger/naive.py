@@ -130,7 +130,14 @@ class NaiveRecord:
         if dense and not event.placeholder:
             start = None if blocks[0] is None else blocks[0].depth
             told = Store(
-                keys=keys, start=start, parent=event.parent, position=position, unix_nanos=nanos, reported=reported
+                keys=keys,
+                start=start,
+                parent=event.parent,
+                position=position,
+                unix_nanos=nanos,
+                reported=reported,
+                ordinal=ordinal,
+                session=event.session,
             )
             self.stores.append((ordinal, told))
 
@@ -442,4 +449,6 @@ def replace_tail(store: Store, missed_chain: int | None) -> Store:
         unix_nanos=store.unix_nanos,
         reported=store.reported,
         parent_tail_unix_nanos=missed_chain,
+        ordinal=store.ordinal,
+        session=store.session,
     )

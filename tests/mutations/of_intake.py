@@ -58,6 +58,8 @@ REPORTS = guards(
 STORES = guards(
     "tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
     ("stores-unlisted", "an offload connector's store is no chain", always()),
+    ("depth-placed", "a chain of unknown depth holds no depth", drop_operand("&", 1, 1)),
+    ("depth-before", "a store after the position is none before it", drop_operand("&", 1)),
     ("stores-placed", "a depth that is not known is not 0", replace("IfExp", "max(Attribute_3, 0)")),
     ("stores-continues", "pieces of one event are one store", replace("Call", "list(range(Name_4, end))")),
     ("stores-tail-before", "only a tail stored before can be continued", drop()),

@@ -45,6 +45,7 @@ TIMELINE = guards(
     "tests/ledger/test_stream.py tests/ledger/test_naive_agreement.py tests/ledger/test_sequencer.py",
     ("time-falls-back", "a clock that falls back is held at its highest", take("else")),
     ("time-life", "a number of a former life is no batch of this one", take("then")),
+    ("batches-position", "a batch that ends at the position was taken", drop()),
     (
         "time-position-after",
         "a batch flushed later had not happened",

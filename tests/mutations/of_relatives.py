@@ -6,22 +6,9 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, keep, never, replace, take
 
 RECENT = guards(
-    "tests/evidence/test_request_log.py tests/evidence/test_chains_and_claims.py tests/evidence tests/cases",
+    "tests/evidence/test_request_log.py tests/evidence/test_equal_tokens.py tests/evidence tests/cases",
     ("recent-repeated", "exporters repeat spans", drop()),
     ("recent-order", "spans arrive in any order", replace("Call", "Name_0.append(Name_2)")),
-    ("claimants-self", "a request is no rival of its own", drop_operand("and", 0)),
-    ("claimants-time", "a prefill that does not surely span the moment", drop_operand("and", 1)),
-    ("claimants-blocks", "another length ends elsewhere", drop_operand("and", 2)),
-    ("ended-before", "a request that still decodes", drop_operand("and", 0)),
-    ("ended-could-store", "a request that did not store the tail", drop_operand("and", 1)),
-    ("store-last-token", "the last token fills no block", keep("Call", "Attribute")),
-    ("store-prefill", "a prefill stores its last block between its lookup and its first token", always("Compare")),
-    (
-        "store-decoding-blocks",
-        "a request that decodes fills blocks behind its prompt and up to its end",
-        drop_operand("and", 0),
-    ),
-    ("store-decoding-time", "a request decodes between its first token and its end", drop_operand("and", 1)),
     ("prefilling-still", "a prefill that is over computes nothing", drop_operand("and", 0)),
     ("prefilling-own", "a request's other half is not another request", drop_operand("and", 1)),
     ("began-still", "a prefill that is over stored nothing then", drop_operand("comprehension", 0)),

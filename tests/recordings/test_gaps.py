@@ -20,7 +20,11 @@ from whymiss.model import StreamId
 from whymiss.tools.recording import KvMessage, Recording
 from whymiss.tools.replay import Replay, default_config
 
-RECORDED = sorted(path.name.split("-")[0] for path in CAPTURES.iterdir() if not path.name.startswith("10"))
+RECORDED = sorted(
+    path.name.split("-")[0]
+    for path in CAPTURES.iterdir()
+    if path.name[0].isdigit() and not path.name.startswith("10") and (path / "replay_raw.jsonl").exists()
+)
 REPLAYABLE = [number for number in RECORDED if not number.startswith("06")]
 DIGESTER = Digester(bytes(32))
 STREAM = StreamId("engine", 0)

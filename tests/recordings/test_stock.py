@@ -82,10 +82,9 @@ def test_cached_tokens_equal_the_engines_wherever_a_cause_is_named(number: str) 
 
 @pytest.mark.parametrize("number", ["01", "02"])
 def test_children_of_one_request_are_told_apart_by_time_or_not_at_all(number: str) -> None:
-    # n = 2: the first child computes 3 blocks, the second finds them (the API sums to 96). The second
-    # was scheduled so close to the first's stores that they may be its own.
-    first, second = sorted(str(row["cause"]) for row in rows(number) if label_of(row) == "n2")
-    assert (first, second) == ("no_recent_match", "unknown")
+    # n = 2: the first child computes 3 blocks, the second finds them (the API sums to 96). Both were admitted in one
+    # step, and nothing that is published says which of the two stored.
+    assert {str(row["cause"]) for row in rows(number) if label_of(row) == "n2"} == {"unknown"}
     # Two prompts of equal length: either chain may be the second's, and both mean the same.
     batch = {str(row["request_id"])[-1]: row for row in rows(number) if label_of(row) == "batch-prompt"}
     assert batch["0"]["evidence"] == "derived"
@@ -94,13 +93,12 @@ def test_children_of_one_request_are_told_apart_by_time_or_not_at_all(number: st
 
 
 @pytest.mark.parametrize("number", ["01", "02"])
-def test_of_two_identical_prompts_at_once_one_is_cold_and_one_is_unknown(number: str) -> None:
+def test_of_two_identical_prompts_at_once_nothing_says_which_was_cold(number: str) -> None:
     said = api_cached_tokens(number)
     pair = {label_of(row): row for row in rows(number) if label_of(row).startswith("concurrent")}
-    cold, second = sorted(pair, key=lambda label: said[label])
-    assert (pair[cold]["cause"], pair[cold]["cached_tokens"]) == ("no_recent_match", 0)
-    # 192 tokens hit that were not yet published: nothing shows that the stores were not its own.
-    assert (pair[second]["cause"], pair[second]["reason"]) == ("unknown", "ambiguous_chain")
+    assert sorted(said[label] for label in pair) == [0, 192]
+    # One hit 192 tokens that were not yet published: the stores may be of either.
+    assert {(row["cause"], row["reason"]) for row in pair.values()} == {("unknown", "ambiguous_chain")}
 
 
 OBSERVER = {

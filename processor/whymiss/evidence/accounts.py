@@ -39,7 +39,7 @@ LIVES_KEPT = 3
 REQUESTS_MAX = 1 << 17
 """Requests in all accounts together; beyond it the one that was told of first goes."""
 
-UNPLACED_WORKERS_MAX = 64
+UNPLACED_WORKERS_MAX = 8
 """A request without a worker may have been served by any; in a larger fleet such a one is not counted as anybody's."""
 
 
@@ -133,7 +133,7 @@ class Followed:
         stream = Stream(name, RecordResidence(record), size, self._habits, from_birth=birth and not batch.lost_before)
         if self.lives:
             self.lives[-1].ends = batch.unix_nanos
-        self.lives = [*self.lives[-LIVES_KEPT:], Life(stream, batch.unix_nanos)]
+        self.lives = [*self.lives[-LIVES_KEPT:], Life(stream, batch.unix_nanos if self._begun else 0)]
         self._begun += 1
         self._account.add(stream)
         return stream
@@ -168,6 +168,7 @@ class Accounts:
         self._followed: dict[StreamId, Followed] = {}
         self._where: OrderedDict[RequestId, tuple[str, ...]] = OrderedDict()
         """In which accounts each request is."""
+        self._known: tuple[Sequence[StreamId], Mapping[str, Sequence[StreamId]]] = ((), {})
 
     def note(self, span: Span, said: EngineRequest, worker: str | None, streams: Sequence[StreamId]) -> None:
         """Take a request, or what more is known of where it was served. Call it before any of its neighbours is asked about.
@@ -180,7 +181,7 @@ class Accounts:
         if worker is not None:
             self._place(name, {worker: self._request(span, said, streams)})
         elif name not in self._where:
-            workers = self._workers_of(self._fleet.streams())
+            workers = self._workers()
             if len(workers) <= UNPLACED_WORKERS_MAX:
                 placed = {other: self._request(span, said, theirs, elsewhere=True) for other, theirs in workers.items()}
                 self._place(name, placed)
@@ -208,12 +209,14 @@ class Accounts:
         followed.follow()
         return followed
 
-    @staticmethod
-    def _workers_of(streams: Sequence[StreamId]) -> dict[str, list[StreamId]]:
-        workers: dict[str, list[StreamId]] = {}
-        for stream in streams:
-            workers.setdefault(stream.worker, []).append(stream)
-        return workers
+    def _workers(self) -> Mapping[str, Sequence[StreamId]]:
+        streams = self._fleet.streams()
+        if streams is not self._known[0]:
+            workers: dict[str, list[StreamId]] = {}
+            for stream in streams:
+                workers.setdefault(stream.worker, []).append(stream)
+            self._known = streams, workers
+        return self._known[1]
 
     def _place(self, name: RequestId, placed: Mapping[str, Request]) -> None:
         for worker in self._where.get(name, ()):

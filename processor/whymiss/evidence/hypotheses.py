@@ -51,6 +51,8 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     readings: tuple[Reading, ...] = ()
     gap: Reason = Reason.NONE
     block_size: int | None = None
+    doubt: Reason = Reason.NONE
+    """Where readings differ: the hole in a record before the lookup that may be why."""
 
 
 class Reader:
@@ -186,10 +188,24 @@ class Reader:
             gap = record.coverage(begin, end).gap_since(begin)
             if gap and gap is not Reason.HISTORY_SHORT:  # guard: derived-rank-gap
                 return Readings(grade=Grade.NONE, gap=gap, block_size=size)
+        if any(self._announced(record, begin, end, said.prompt_tokens // size) for record in records):
+            # What is announced again may hide that nothing was looked up.
+            return Readings(grade=Grade.NONE, gap=Reason.LOOKUP_UNSEEN, block_size=size)
         outcome = self._accounts.outcome(request.engine, said, records)
         if outcome is None:
             return Readings(grade=Grade.NONE, gap=Reason.NO_EVENT_SOURCE, block_size=size)
-        return self._accounted(request, said, outcome, cached_tokens)
+        readings = self._accounted(request, said, outcome, cached_tokens)
+        if not readings.readings and readings.gap is Reason.AMBIGUOUS_CHAIN:
+            return msgspec.structs.replace(readings, gap=_broken(records, end) or readings.gap)
+        return msgspec.structs.replace(readings, doubt=_broken(records, end))
+
+    @staticmethod
+    def _announced(record: StreamView, begin: int, end: int, blocks: int) -> bool:
+        """Whether a session announced a chain that ends where the prompt's full blocks end."""
+        return any(
+            store.session and (store.start or 0) + len(store.keys) == blocks
+            for store in record.stores_between(begin, end)
+        )
 
     def _accounted(
         self, request: Request, said: EngineRequest, outcome: Outcome, cached_tokens: int | None
@@ -197,16 +213,16 @@ class Reader:
         """The readings of what accounting says of a request."""
         assert request.engine is not None, "checked by the caller"
         size = outcome.results[0].block_size if outcome.results else self._config.block_size
-        if not outcome.results or not outcome.all_known:
+        if not outcome.results or not outcome.all_known:  # guard: derived-all-known
             return Readings(grade=Grade.NONE, gap=_GAPS.get(outcome.why, Reason.AMBIGUOUS_CHAIN), block_size=size)
         bounds = lookup_bounds(request.engine, said)
+        # guard: derived-agreeing
         readings = [
             self._reading(request, result, bounds, cached_tokens)
             for result in outcome.results
-            if cached_tokens is None or _agrees(result, cached_tokens)  # guard: derived-agreeing
+            if cached_tokens is None or _agrees(result, cached_tokens)
         ]
-        if not readings:
-            # guard: derived-nothing-agrees
+        if not readings:  # guard: derived-nothing-agrees
             return Readings(grade=Grade.NONE, gap=Reason.AMBIGUOUS_CHAIN, block_size=size)
         grade = Grade.DERIVED if len(readings) == 1 else Grade.CONSENSUS  # guard: derived-grade
         return Readings(grade=grade, readings=tuple(readings), block_size=size)
@@ -248,6 +264,16 @@ _GAPS: Mapping[Why, Reason] = {
     Why.NO_STREAM: Reason.NO_EVENT_SOURCE,
 }
 """What keeps accounting from an answer, in the words of verdicts; of the rest several chains fit, or none."""
+
+
+def _broken(records: Sequence[StreamView], end: int) -> Reason:
+    """Why not every store around a lookup can have an explanation."""
+    gaps = (record.coverage(end - BROKEN_NANOS, end).gap_since(end - BROKEN_NANOS) for record in records)
+    return next((gap for gap in gaps if gap), Reason.NONE)
+
+
+BROKEN_NANOS = 900 * SECOND
+"""A hole that is longer ago is no reason."""
 
 
 def _agrees(result: Result, cached_tokens: int) -> bool:

@@ -77,6 +77,8 @@ class Judge:
                 for reading in readings.readings
             ]
         )
+        if verdict.cause is Cause.UNKNOWN and verdict.reason is Reason.AMBIGUOUS_CHAIN and readings.doubt:
+            verdict = msgspec.structs.replace(verdict, reason=readings.doubt)
         if not self._loads_unseen(report, resolved):  # guard: judge-loads
             return verdict
         if verdict.cause is Cause.UNKNOWN:

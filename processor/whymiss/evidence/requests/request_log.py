@@ -106,25 +106,6 @@ class RequestLog:
         del self._latest[worker][:count]
         self._count -= count
 
-    def claimants(self, subject: Span, worker: str, size: int, blocks: int, unix_nanos: int) -> int:
-        """Other requests whose prompt has as many full blocks and whose prefill surely spans a moment."""
-        return sum(  # guard: claimants-self, claimants-time, claimants-blocks
-            life.span_id != subject.span_id
-            and life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS
-            and life.prompt_tokens // size == blocks
-            for life in self._between(worker, unix_nanos - self._longest[worker] - CLOCK_GRAIN_NANOS, unix_nanos)
-        )
-
-    def ended_at(self, worker: str, size: int, blocks: int, stored: int, before: int) -> bool:
-        """Whether a request that could store its block ``blocks - 1`` at a moment ended before another.
-
-        The last generated token is never computed, so it fills no block (vllm scheduler).
-        """
-        return any(  # guard: ended-before, ended-could-store
-            life.end < before and _could_store(life, size, blocks, stored)
-            for life in self._between(worker, stored - self._longest[worker], before)
-        )
-
     def may_have_stored(self, worker: str, unix_nanos: int) -> list[Life]:
         """Requests of a worker that had come and had no token yet at a moment."""
         return [  # guard: stored-arrived, stored-first-token, stored-waiting, stored-longest
@@ -151,12 +132,3 @@ class RequestLog:
         if latest is None:
             return []
         return self._lives[worker][bisect_left(latest, after) : bisect_left(latest, before)]
-
-
-def _could_store(life: Life, size: int, blocks: int, unix_nanos: int) -> bool:
-    """Whether a request may have stored this many blocks, the last of them at a moment: by its prefill, or decoding."""
-    prompt, total = life.prompt_tokens // size, max(0, life.total_tokens - 1) // size  # guard: store-last-token
-    if blocks == prompt:
-        return life.latest < unix_nanos <= life.first_token + CLOCK_GRAIN_NANOS  # guard: store-prefill
-    # guard: store-decoding-blocks, store-decoding-time
-    return prompt < blocks <= total and life.first_token - CLOCK_GRAIN_NANOS <= unix_nanos <= life.end
