@@ -111,8 +111,8 @@ class Publisher:
         self.next += count
 
     def stirs(self, at: float) -> None:
-        """Store something that has to do with nothing: the worker is alive."""
-        self.stored(at, prompt(text(self.block, f"stir {self.worker} {self.rank} {at}"), block=self.block))
+        """Publish something that has to do with nothing: the worker is alive."""
+        self.batch(at)
 
 
 def stored(what: Prompt, first: int = 0, last: int | None = None, medium: str = "GPU", **more: Any) -> dict[str, Any]:

@@ -66,7 +66,10 @@ class Account:
             return Outcome(request=name, said=Said.OPEN, why=Why.BOUNDED, component=len(members or ()))
         question = Question(own, members, self._limits)
         try:
-            return self._say(request, question)
+            outcome = self._say(request, question)
+            return (
+                Outcome(request=name, said=Said.OPEN, why=Why.LATE) if self._unconfirmed(outcome, request) else outcome
+            )
         except Bounded:
             return Outcome(request=name, said=Said.OPEN, why=Why.BOUNDED, component=len(members))
 
@@ -87,6 +90,14 @@ class Account:
         if self._limits.elimination and completeness.whole and self._all_shown(question.members):
             return self._outcome(request, question, seen, Support.ELIMINATION, completeness)
         return self._outcome(request, question, anyone, Support.OWN, completeness)
+
+    def _unconfirmed(self, outcome: Outcome, request: Request) -> bool:
+        """Whether it is said that a request stored nothing, and its own store may still be on its way."""
+        if outcome.said is not Said.AGREED or outcome.results[0].stored_unix_nanos is not None:
+            return False
+        streams = [self._ownership.streams[index] for index in self._ownership.streams_of(request)]
+        last = request.first + self._limits.tolerance_nanos
+        return all(stream.confirmed_unix_nanos <= last for stream in streams)
 
     def _outcome(
         self,

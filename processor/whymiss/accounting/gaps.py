@@ -17,7 +17,7 @@ def gap_of(request: Request, stream: Stream, tolerance_nanos: int) -> Why:
         return Why.HOLE
     if stream.unknown_between(first, end):
         return Why.SHORT
-    # A step is published before its tokens are told of: the batch that carries the end of the prefill confirms itself.
-    if stream.confirmed_unix_nanos < request.first - tolerance_nanos:
+    # What a request stored confirms itself; that it stored nothing is known once something came after its first token.
+    if stream.confirmed_unix_nanos < request.high - tolerance_nanos:
         return Why.LATE
     return Why.NONE

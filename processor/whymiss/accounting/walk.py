@@ -170,7 +170,9 @@ class Walk:
             early = max(hit.early, window.lookup_from(self._stream, final))
             if early > hit.late:
                 return
-            hit = msgspec.structs.replace(hit, early=early, position=max(early, hit.position))
+            # A store of the lookup's own round: what was removed for it came after the lookup.
+            position = hit.position if early == hit.early else max(early, hit.position)
+            hit = msgspec.structs.replace(hit, early=early, position=position)
         self.paths.append(
             Path(
                 self._index,
