@@ -227,6 +227,10 @@ class ToldStream(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(at for at in found if first <= at < last)
 
     @property
+    def other_sizes(self) -> bool:
+        return False
+
+    @property
     def knows_all_held(self) -> bool:
         return self.stream not in self.told.begins and self.stream not in self.told.holes
 

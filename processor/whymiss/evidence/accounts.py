@@ -106,9 +106,16 @@ class Followed:
     def follow(self) -> None:
         """Take over what was published since; nothing while the size of a block is not known."""
         record, size = self.record, self.record.block_size()
-        if size is None or self._taken >= record.end:
+        if size is None:
             return
-        batches = record.batches_from(self._taken)
+        if self._taken < record.end:
+            self._take(record, record.batches_from(self._taken), size)
+        if self.lives:
+            self.lives[-1].stream.other_sizes |= record.other_sizes
+            # A batch without events says that there was none.
+            self.lives[-1].stream.confirm(record.coverage(0, 0).confirmed_unix_nanos)
+
+    def _take(self, record: StreamView, batches: Sequence[PublishedBatch], size: int) -> None:
         if not batches:
             return
         pending = list(reversed(record.stores_in(batches[0].first, batches[-1].after)))

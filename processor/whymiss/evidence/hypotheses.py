@@ -39,6 +39,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """An event on the first missed key falls between the bounds of the position."""
     earliest: int
     latest: int
+    exact: bool = True
+    """``False``: some tokens of the first missed block may have been found too, where ends of prompts are kept."""
     lookup_seen: bool = False
     decodes: tuple[bytes, ...] = ()
     """As in ``Request``: their stores are the request's own doing."""
@@ -227,8 +229,9 @@ class Reader:
         grade = Grade.DERIVED if len(readings) == 1 else Grade.CONSENSUS  # guard: derived-grade
         return Readings(grade=grade, readings=tuple(readings), block_size=size)
 
-    @staticmethod
-    def _reading(request: Request, result: Result, bounds: tuple[int, int, int], cached_tokens: int | None) -> Reading:
+    def _reading(
+        self, request: Request, result: Result, bounds: tuple[int, int, int], cached_tokens: int | None
+    ) -> Reading:
         """What a result means; of what is stored the leading part may have been loaded, as far as a count says."""
         earliest, latest, _ = bounds
         first = result.cached_blocks if cached_tokens is None else cached_tokens // result.block_size
@@ -245,10 +248,17 @@ class Reader:
             last_hit_key=result.chain[loaded - 1] if loaded and result.chain else result.last_hit_key,
             chain_known=bool(chain),
             position=result.position,
+            exact=result.exact or cached_tokens is not None,
+            undecided=bool(chain) and self._is_undecided(result, chain[0]),
             earliest=earliest,
             latest=latest,
             decodes=request.decodes,
         )
+
+    def _is_undecided(self, result: Result, key: int) -> bool:
+        """Whether a lookup that was in an earlier round than its first store may have come before or after a change."""
+        record = self._fleet.stream(result.stream)
+        return result.early < result.late and record.touched(key, result.early, result.late)  # guard: derived-undecided
 
     def _block_size(self, records: Sequence[StreamView]) -> int | None:
         if self._config.block_size is not None:

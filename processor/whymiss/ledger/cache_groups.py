@@ -20,6 +20,10 @@ class CacheGroups:
         """Groups described since the publisher began its present life."""
         self._listed: list[GroupSpec] | None = None
         self._last: tuple[int, int, bool] | None = None
+        self._rooted: set[int] = set()
+        """Groups of which a store began at a root in the present life: its size is the group's."""
+        self.other_sizes = False
+        """Whether a dense group stored blocks of another size than its own: ends of prompts, which are no chains."""
 
     def learn(self, event: Stored) -> bool:
         """Take in what a store says of its group; returns whether the group is dense."""
@@ -31,6 +35,19 @@ class CacheGroups:
         spec = self.specs.get(event.group)
         if event.placeholder or event.tier is not Tier.DEVICE:  # guard: groups-placeholder, groups-tier
             return (spec or GroupSpec(group=event.group, kind=event.kind)).dense
+        rooted = event.parent is None
+        known = spec is not None and event.group in self.known and spec.dense
+        # guard: groups-other-size
+        if (
+            spec is not None
+            and known
+            and spec.block_size != event.block_size
+            and (event.group in self._rooted or not rooted)
+        ):
+            self.other_sizes = True
+            return False
+        if rooted:
+            self._rooted.add(event.group)
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
             # A group keeps its kind for a life: only a restart can bring another model.
             kind = spec.kind if spec is not None and event.group in self.known else event.kind  # guard: groups-kind
@@ -75,4 +92,5 @@ class CacheGroups:
     def forget_life(self) -> None:
         """The publisher began anew: its next stores describe the groups again."""
         self.known.clear()  # guard: groups-life
+        self._rooted.clear()
         self._last = None

@@ -290,6 +290,13 @@ class StreamRecord:
         return sorted(set(found))
 
     @property
+    def other_sizes(self) -> bool:
+        """Whether the dense group stored blocks of another size than its own."""
+        if self.news:
+            self.settle()
+        return self.cache_groups.other_sizes
+
+    @property
     def knows_all_held(self) -> bool:
         """Whether every block that is resident was seen stored."""
         return self.from_birth and all(reset.removal is not None for reset in self.history.resets.all)

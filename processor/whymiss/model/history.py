@@ -280,6 +280,11 @@ class StreamView(Protocol):
         ...
 
     @property
+    def other_sizes(self) -> bool:
+        """Whether the dense group stored blocks of another size than its own: ends of prompts, which are no chains."""
+        ...
+
+    @property
     def knows_all_held(self) -> bool:
         """Whether every block that is resident was seen stored: followed from birth, and nothing was lost since."""
         ...

@@ -45,7 +45,7 @@ def lookup_of_reading(
         grade=grade,
         stream=reading.stream,
         prompt_tokens=report.prompt_tokens,
-        cached_tokens=reading.cached_tokens,
+        cached_tokens=reading.cached_tokens if reading.exact else None,
         # What a tier delivers is stored like what was computed: a chain begins where the local hit ended.
         local_hit_tokens=report.local_hit_tokens if reading.lookup_seen else reading.cached_tokens,
         block_size=reading.block_size,
