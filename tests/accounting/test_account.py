@@ -263,7 +263,7 @@ def test_of_two_ranks_the_one_that_stored_is_its_own_though_the_other_is_idle() 
 
 def test_what_a_record_does_not_show_is_said() -> None:
     assert Script().request("none", 70, at=5, first=11, streams=()).ask("none").why is Why.NO_STREAM
-    assert Script().batch(10, "abcd").request("one", 70, at=5, first=16).ask("one").why is Why.LATE
+    assert Script().batch(10, "abcd").request("one", 70, at=25, first=36).ask("one").why is Why.LATE
     short = Script(from_birth=False).batch(10, "abcd").confirmed(1000).request("one", 70, at=1, first=11)
     assert short.ask("one").why is Why.SHORT
     unknown = Script().batch(10, "?ab|cd").confirmed(1000).request("one", 70, at=5, first=11)

@@ -32,7 +32,7 @@ def test_an_eviction_needs_no_record_before_it() -> None:
     scene["w"].dropped()
     scene["w"].stored(2.0, WHAT)
     scene["w"].cleared(3.0)
-    scene.serve("asked", "w", 6.0, WHAT)
+    scene.observed("asked", "w", 6.0, WHAT, 0)
     assert said(scene.verdict("asked")) == ("evicted", "cleared")
 
 
@@ -42,7 +42,7 @@ def test_a_reset_is_no_reason_for_what_may_have_been_gone_before_it() -> None:
     scene["w"].dropped()
     scene["w"].removed(2.0, WHAT, *range(12))
     scene["w"].cleared(3.0)
-    scene.serve("asked", "w", 6.0, WHAT)
+    scene.observed("asked", "w", 6.0, WHAT, 0)
     verdict = scene.verdict("asked")
     assert said(verdict) == ("evicted", "")
     assert (verdict.eviction_reason, verdict.eviction_age_ms) == (None, None)

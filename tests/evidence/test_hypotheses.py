@@ -14,9 +14,16 @@ OTHER = prompt(text(200, "other"))
 def test_the_chain_that_ends_at_the_prompts_last_block_is_its_own() -> None:
     scene = Scene("w")
     scene.serve("asked", "w", 5.0, WHAT)
-    scene["w"].stored(5.0 + STEP, prompt(text(64, "somebody")))
+    scene.serve("beside", "w", 5.0, prompt(text(64, "somebody")))
     verdict = scene.verdict("asked")
     assert (verdict.grade, verdict.cached_tokens, verdict.block_index) == (Grade.DERIVED, 0, 0)
+
+
+def test_beside_a_store_of_a_request_that_nobody_saw_a_chain_may_be_anybodys() -> None:
+    scene = Scene("w")
+    scene.serve("asked", "w", 5.0, WHAT)
+    scene["w"].stored(5.0 + STEP, prompt(text(64, "somebody")))
+    assert scene.verdict("asked").reason is Reason.AMBIGUOUS_CHAIN
 
 
 def test_chunks_of_one_prefill_are_one_chain() -> None:
@@ -114,7 +121,7 @@ def test_a_record_that_was_joined_late_shows_chains_and_proves_no_absence() -> N
 
 def test_a_hole_over_the_prefill_hides_the_chain() -> None:
     scene = Scene("w")
-    scene["w"].stirs(4.0)
+    scene.serve("before", "w", 4.0, OTHER)
     scene.engine("asked", "w", 5.0, 200)
     scene["w"].dropped()
     verdict = scene.verdict("asked")
@@ -133,7 +140,7 @@ def test_a_rank_that_no_span_names_is_that_of_the_only_chain() -> None:
 
 def test_a_prompt_below_one_block_needs_no_chain() -> None:
     scene = Scene("w")
-    scene["w"].stirs(1.0)
+    scene.serve("before", "w", 1.0, OTHER)
     scene.engine("asked", "w", 5.0, 9)
     assert scene.verdict("asked").cause is Cause.BELOW_MATCH_UNIT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.evidence.test_grouping import span
-from tests.evidence.told import ME, Event, Told, hole
+from tests.evidence.told import LATE, ME, Event, Told, hole
 from whymiss.config import AttributionConfig
 from whymiss.evidence.accounts import Accounts
 from whymiss.evidence.hypotheses import Reader, Readings
@@ -124,9 +124,9 @@ def test_a_short_prompt_stores_nothing_that_would_name_its_rank() -> None:
     assert [one.stream for one in derived(Told(), ME, RANK1, prompt=9).readings] == [None]
 
 
-def test_a_full_hit_names_no_rank() -> None:
+def test_a_full_hit_may_be_of_any_rank() -> None:
     assert [one.stream for one in derived(Told()).readings] == [ME]
-    assert [one.stream for one in derived(Told(), ME, RANK1).readings] == [None]
+    assert [one.stream for one in derived(Told(), ME, RANK1).readings] == [ME, RANK1]
 
 
 def test_beside_the_only_chain_that_fits_a_rank_may_be_idle_but_not_holed() -> None:
@@ -140,10 +140,9 @@ def test_a_record_that_begins_in_the_prefill_may_lack_the_own_chain() -> None:
     begins = {ME: at(10.2)}
     assert derived(Told(stores=WHOLE.stores, begins=begins)).gap is Reason.HISTORY_SHORT
     assert derived(Told(stores=WHOLE.stores, begins=begins, expired=True)).gap is Reason.HISTORY_EXPIRED
-    assert derived(Told(stores=WHOLE.stores, begins={ME: at(9)})).gap is Reason.NONE
+    assert derived(Told(stores=WHOLE.stores, begins={ME: at(9)}, batches={ME: [at(9), LATE]})).gap is Reason.NONE
 
 
-def test_a_store_whose_depth_is_not_known_may_be_the_own_chain_unless_it_is_a_re_announcement() -> None:
-    placeless, again = store(0, 41, 42, start=None), store(0, 41, 42, start=None, reported=True)
+def test_a_store_whose_depth_is_not_known_may_be_the_own_chain() -> None:
+    placeless = store(0, 41, 42, start=None)
     assert derived(Told(stores={ME: [placeless]})).gap is Reason.HISTORY_SHORT
-    assert derived(Told(stores={ME: [again]})).gap is Reason.NONE

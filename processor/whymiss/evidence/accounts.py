@@ -36,6 +36,9 @@ KEPT_LONG_NANOS = 900 * SECOND
 LIVES_KEPT = 3
 """Former lives of a publisher that spans may still come of."""
 
+RANKS_MAX = 16
+"""Ranks that one request may have been served by."""
+
 REQUESTS_MAX = 1 << 17
 """Requests in all accounts together; beyond it the one that was told of first goes."""
 
@@ -196,7 +199,8 @@ class Accounts:
     def _request(
         self, span: Span, said: EngineRequest, streams: Sequence[StreamId], *, elsewhere: bool = False
     ) -> Request:
-        records = [self._fleet.stream(stream) for stream in streams]
+        # Of more ranks none is looked at: a span that does not name its own would cost as many walks.
+        records = [self._fleet.stream(stream) for stream in streams] if len(streams) <= RANKS_MAX else []
         habits = habits_of(span, said, records)
         end = max(span.end_unix_nanos, lookup_bounds(span, said)[2])
         names: list[StreamId] = []
@@ -241,7 +245,10 @@ class Accounts:
     def outcome(self, span: Span, said: EngineRequest, records: Sequence[StreamView]) -> Outcome | None:
         """What can be said of a request on a worker's streams; ``None`` where the size of their blocks is not known."""
         worker = records[0].stream.worker
-        if any(record.block_size() is None for record in records):
+        if not all(record.block_size() or record.knows_all_held for record in records):
+            return None
+        records = [record for record in records if record.block_size()]
+        if not records:
             return None
         self.note(span, said, worker, [record.stream for record in records])
         account = self._accounts[worker]

@@ -39,6 +39,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """An event on the first missed key falls between the bounds of the position."""
     earliest: int
     latest: int
+    stored_unix_nanos: int | None = None
+    """When the request's own first block was stored, where that is known from events."""
     exact: bool = True
     """``False``: some tokens of the first missed block may have been found too, where ends of prompts are kept."""
     lookup_seen: bool = False
@@ -248,6 +250,7 @@ class Reader:
             last_hit_key=result.chain[loaded - 1] if loaded and result.chain else result.last_hit_key,
             chain_known=bool(chain),
             position=result.position,
+            stored_unix_nanos=result.stored_unix_nanos,
             exact=result.exact or cached_tokens is not None,
             undecided=bool(chain) and self._is_undecided(result, chain[0]),
             earliest=earliest,

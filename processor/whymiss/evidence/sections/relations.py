@@ -317,6 +317,8 @@ def is_computed(peers: Peers, records: Iterable[StreamView]) -> bool:
         # guard: computing-decodes
         for until in peers.log.prefilling(record.stream.worker, reading.latest, reading.decodes):
             stores = record.stores_between(reading.latest, until)
+            if record.stream == missed.stream and reading.stored_unix_nanos is not None:
+                stores = [store for store in stores if store.unix_nanos != reading.stored_unix_nanos]
             # guard: computing-own, computing-key
             if any(missed.chain[0] in store.keys and store.position != own for store in stores):
                 return True
