@@ -13,7 +13,7 @@ VLLM = (
     *("busy", "small-pool", "async", "equal-lengths", "chunked"),
     *("preemption", "sliding-window", "mamba", "eagle", "half-traced"),
 )
-SGLANG: tuple[str, ...] = ()
+SGLANG = tuple(f"sglang-{mode}" for mode in ("page-1", "page-16", "extra-key", "hicache", "eagle"))
 DYNAMO: tuple[str, ...] = ()
 MODES: Mapping[str, tuple[str, ...]] = {"vllm": VLLM, "sglang": SGLANG, "dynamo": DYNAMO}
 
