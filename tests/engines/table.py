@@ -14,7 +14,7 @@ VLLM = (
     *("preemption", "sliding-window", "mamba", "eagle", "half-traced"),
 )
 SGLANG = tuple(f"sglang-{mode}" for mode in ("page-1", "page-16", "extra-key", "hicache", "eagle"))
-DYNAMO: tuple[str, ...] = ()
+DYNAMO = ("dynamo-kv", "dynamo-round-robin")
 MODES: Mapping[str, tuple[str, ...]] = {"vllm": VLLM, "sglang": SGLANG, "dynamo": DYNAMO}
 
 HEADING = "| mode | lookups | named right | unknown | wrong | no verdict | share | why unknown |\n|---|---|---|---|---|---|---|---|"

@@ -22,6 +22,14 @@ def sglang(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def dynamo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a real frontend before mock engines, in real time: the same requests in every run, not the same bytes."""
+    folder = tmp_path_factory.mktemp("dynamo")
+    programs.play("dynamo", folder, REQUESTS // 2, [(mode, SEED) for mode in MODES["dynamo"]])
+    return folder
+
+
+@pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings of all modes, made in one process: what takes long is vLLM's import."""
     folder = tmp_path_factory.mktemp("vllm")
@@ -42,6 +50,14 @@ def test_a_fixed_seed_of_vllm_is_named_as_the_engine_has_it(mode: str, vllm: Pat
 def test_a_fixed_seed_of_sglang_is_named_as_its_tree_has_it(mode: str, sglang: Path) -> None:
     found = score(sglang / f"{mode}-{SEED}")
     assert found.lookups >= REQUESTS // 2, "a mode that asks nothing proves nothing"
+    holds(found, figures("seeds")[mode])
+
+
+@pytest.mark.server("dynamo-python")
+@pytest.mark.parametrize("mode", MODES["dynamo"])
+def test_a_fixed_seed_of_dynamo_is_named_as_its_engines_have_it(mode: str, dynamo: Path) -> None:
+    found = score(dynamo / f"{mode}-{SEED}")
+    assert found.lookups >= REQUESTS // 3, "a mode that asks nothing proves nothing"
     holds(found, figures("seeds")[mode])
 
 

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,12 +31,12 @@ from vllm.v1.metrics.stats import IterationStats
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from .clock import Clock
+from .places import MODELS
 from .tracing import Ended, Ids
 from .vllm_observer import Observer
 from .vllm_shapes import dense
 from .workload import VOCABULARY, Draft, Workload
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
 TOPIC = b"kv@w@m"
 _EXPORT_SECONDS = 5.0
 """OpenTelemetry's batch processor: what ended goes out once in so many seconds."""
