@@ -50,7 +50,8 @@ def report(rows: dict[str, dict[str, Score]], seeds: dict[str, list[int]], secon
         "# whymiss against the engines' own code",
         "",
         f"`make engines`, {when}, {os.cpu_count()} cores of {platform.machine()}, {seconds / 60:.0f} minutes; base seed {base}.",
-        "Truth is the engine's own state at each admitted lookup (`tests/engines/`). Wrong is a cause that the engine's",
+        "Truth is the engine's own state at each admitted lookup (`tests/engines/`); Dynamo's mock engines tell theirs by",
+        "their stream, read to its end between requests. Wrong is a cause that the engine's",
         "state contradicts, or a cached-token count that is not the engine's.",
     ]
     for engine, modes in rows.items():

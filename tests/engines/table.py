@@ -13,8 +13,8 @@ VLLM = (
     *("busy", "small-pool", "async", "equal-lengths", "chunked"),
     *("preemption", "sliding-window", "mamba", "eagle", "half-traced"),
 )
-SGLANG: tuple[str, ...] = ()
-DYNAMO: tuple[str, ...] = ()
+SGLANG = tuple(f"sglang-{mode}" for mode in ("page-1", "page-16", "extra-key", "hicache", "eagle"))
+DYNAMO = ("dynamo-kv", "dynamo-round-robin")
 MODES: Mapping[str, tuple[str, ...]] = {"vllm": VLLM, "sglang": SGLANG, "dynamo": DYNAMO}
 
 HEADING = "| mode | lookups | named right | unknown | wrong | no verdict | share | why unknown |\n|---|---|---|---|---|---|---|---|"

@@ -24,6 +24,8 @@ class Clock:
     def monotonic(self) -> float:
         return self.now - _BOOT_UNIX_SECONDS
 
+    perf_counter = monotonic
+
     def time_ns(self) -> int:
         return int(self.now * 1e9)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .vllm_engine import MODELS, Setup
+from .places import MODELS
+from .vllm_engine import Setup
 from .vllm_shapes import drafted, mamba, sliding
 from .workload import Mix
 

@@ -26,8 +26,8 @@ def write(
     frames: Iterable[tuple[int, tuple[bytes, bytes, bytes]]],
     requests: Iterable[tuple[int, bytes]],
     expected: Iterable[Mapping[str, Any]],
-    admissions: Iterable[Mapping[str, Any]],
     about: str,
+    admissions: Iterable[Mapping[str, Any]] | None = None,
 ) -> None:
     """``frames`` and ``requests`` carry when they were received, in Unix nanoseconds."""
     (folder / "otlp").mkdir(parents=True)
@@ -43,5 +43,6 @@ def write(
         index.append({"file": name, "recv_unix_ns": received})
     (folder / "otlp" / "index.jsonl").write_text(lines(index))
     (folder / "expected.jsonl").write_text(lines(expected))
-    write_gzip(folder / "admissions.jsonl.gz", lines(admissions))
+    if admissions is not None:
+        write_gzip(folder / "admissions.jsonl.gz", lines(admissions))
     (folder / "README.md").write_text(about)

@@ -12,16 +12,13 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import opentelemetry.sdk.trace as sdk_trace
 from opentelemetry import trace
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace import TracerProvider
 from vllm.config.kv_events import KVEventsConfig
 from vllm.distributed.kv_events import EventBatch, EventPublisher
 from vllm.engine.arg_utils import EngineArgs
@@ -34,11 +31,12 @@ from vllm.v1.metrics.stats import IterationStats
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from .clock import Clock
+from .places import MODELS
+from .tracing import Ended, Ids
 from .vllm_observer import Observer
 from .vllm_shapes import dense
 from .workload import VOCABULARY, Draft, Workload
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
 TOPIC = b"kv@w@m"
 _EXPORT_SECONDS = 5.0
 """OpenTelemetry's batch processor: what ended goes out once in so many seconds."""
@@ -167,30 +165,11 @@ class _Publisher(EventPublisher):
     def shutdown(self) -> None: ...
 
 
-class _Spans(SpanProcessor):
-    def __init__(self) -> None:
-        self.ended: list[ReadableSpan] = []
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self.ended.append(span)
-
-
-class _Ids(RandomIdGenerator):
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def generate_span_id(self) -> int:
-        return self._rng.getrandbits(64) or 1
-
-    def generate_trace_id(self) -> int:
-        return self._rng.getrandbits(128) or 1
-
-
 class _Tracing:
     """One provider a process, as OpenTelemetry has it; each run takes its own ids and its own spans."""
 
     def __init__(self) -> None:
-        self.spans = _Spans()
+        self.spans = Ended()
         resource = Resource.create(
             {
                 "service.name": "vllm",
@@ -205,8 +184,8 @@ class _Tracing:
         trace.set_tracer_provider(self._provider)
 
     def begin(self, rng: random.Random) -> None:
-        self.spans.ended.clear()
-        ids = _Ids(rng)
+        self.spans.spans.clear()
+        ids = Ids(rng)
         self._provider.id_generator = ids
         import vllm.tracing.otel as vllm_tracing  # noqa: PLC0415
 
@@ -337,13 +316,7 @@ class Run:
 
     def requests(self) -> list[tuple[int, bytes]]:
         """The spans as the batch exporter sends them: when received in Unix nanoseconds, and the body."""
-        sent: dict[int, list[ReadableSpan]] = {}
-        for span in self.spans.spans.ended:
-            sent.setdefault(int((span.end_time or 0) / 1e9 / _EXPORT_SECONDS) + 1, []).append(span)
-        return [
-            (int((tick * _EXPORT_SECONDS + 0.003) * 1e9), encode_spans(spans).SerializeToString(deterministic=True))
-            for tick, spans in sorted(sent.items())
-        ]
+        return self.spans.spans.requests(_EXPORT_SECONDS)
 
 
 def _engine(setup: Setup, clock: Clock, rng: random.Random) -> EngineCore:

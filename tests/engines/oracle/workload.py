@@ -26,6 +26,7 @@ class Mix:
     shared: float = 0.5
     """Chance that a conversation begins with one of the shared beginnings."""
     beginnings: int = 6
+    beginning: tuple[int, int] = (30, 420)
     edit: float = 0.06
     again: float = 0.10
     branch: float = 0.08
@@ -59,7 +60,7 @@ class Workload:
     drawn: int = 0
 
     def __post_init__(self) -> None:
-        self._beginnings = [self._tokens(self.rng.randint(30, 420)) for _ in range(self.mix.beginnings)]
+        self._beginnings = [self._tokens(self.rng.randint(*self.mix.beginning)) for _ in range(self.mix.beginnings)]
 
     def opening(self) -> list[Draft]:
         """First requests of all conversations, in order of time."""
