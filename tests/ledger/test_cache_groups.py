@@ -46,7 +46,20 @@ def test_a_new_life_describes_its_groups_again_and_may_change_their_kind() -> No
     groups = learned(stored() | DENSE)
     assert not groups.learn(one(stored(group_idx=1, kv_cache_spec_kind="mamba")))
     # A group keeps its kind for a life.
-    assert groups.learn(one(stored(group_idx=0, kv_cache_spec_kind="mamba", block_size=1)))
+    assert groups.learn(one(stored(group_idx=0, kv_cache_spec_kind="mamba")))
     groups.forget_life()
     assert groups.is_news(one(stored() | DENSE))
     assert not groups.learn(one(stored(group_idx=0, kv_cache_spec_kind="mamba")))
+
+
+def test_a_dense_group_keeps_the_size_of_its_first_store_from_a_root() -> None:
+    groups = CacheGroups()
+    assert groups.learn(one(stored([9], (1, 2, 3), parent_block_hash=8, block_size=3)))
+    assert groups.learn(one(stored([1, 2], (1, 2, 3, 4), block_size=2)))
+    assert not groups.other_sizes
+    for parent in (None, 2):
+        assert not groups.learn(one(stored([3], (1,), parent_block_hash=parent, block_size=1)))
+    assert (groups.block_size, groups.other_sizes) == (2, True)
+    groups.forget_life()
+    assert groups.learn(one(stored([1], (1, 2, 3), block_size=3)))
+    assert groups.block_size == 3

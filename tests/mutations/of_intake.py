@@ -69,6 +69,7 @@ STORES = guards(
 
 GROUPS = guards(
     "tests/ledger/memtable/test_segment_builder.py tests/ledger/test_naive_agreement.py",
+    ("groups-other-size", "the end of a prompt in smaller blocks is no chain", drop_operand("or", 1)),
     ("groups-placeholder", "a placeholder sets no block size", drop_operand("or", 0)),
     ("groups-tier", "a tier's store describes no group", drop_operand("or", 1)),
     ("groups-kind", "a group keeps its kind for a life", take("else")),

@@ -35,18 +35,10 @@ class CacheGroups:
         spec = self.specs.get(event.group)
         if event.placeholder or event.tier is not Tier.DEVICE:  # guard: groups-placeholder, groups-tier
             return (spec or GroupSpec(group=event.group, kind=event.kind)).dense
-        rooted = event.parent is None
-        known = spec is not None and event.group in self.known and spec.dense
-        # guard: groups-other-size
-        if (
-            spec is not None
-            and known
-            and spec.block_size != event.block_size
-            and (event.group in self._rooted or not rooted)
-        ):
+        if spec is not None and self._is_of_another_size(event, spec):
             self.other_sizes = True
             return False
-        if rooted:
+        if event.parent is None:
             self._rooted.add(event.group)
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
             # A group keeps its kind for a life: only a restart can bring another model.
@@ -61,6 +53,12 @@ class CacheGroups:
         self._last = (event.group, event.block_size, dense)
         return dense
 
+    def _is_of_another_size(self, event: Stored, spec: GroupSpec) -> bool:
+        """Whether a store is no chain of its dense group: the group's size is that of its first store from a root."""
+        if event.group not in self.known or not spec.dense or spec.block_size == event.block_size:
+            return False
+        return event.group in self._rooted or event.parent is not None  # guard: groups-other-size
+
     def is_news(self, event: Stored) -> bool:
         """Whether a store says something of a group or a tier that is not known, or is not so at present."""
         last = self._last
@@ -71,6 +69,8 @@ class CacheGroups:
         if event.placeholder:  # guard: news-placeholder
             return False
         spec = self.specs.get(event.group)
+        if spec is not None and self._is_of_another_size(event, spec):
+            return not self.other_sizes
         # guard: news-life, news-size
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
             return True

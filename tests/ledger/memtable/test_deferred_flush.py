@@ -111,10 +111,10 @@ def test_a_tier_that_is_named_for_the_first_time_is_known_at_once() -> None:
     assert record.pending_since is not None
 
 
-def test_another_block_size_is_known_at_once() -> None:
+def test_blocks_of_another_size_are_known_at_once_and_change_no_size() -> None:
     record = record_of_one_store()
     told(record, stored([2], tokens=(1, 2, 3), block_size=3, group_idx=0), 2)
-    assert record.block_size() == 3
+    assert (record.block_size(), record.other_sizes) == (2, True)
 
 
 def test_another_block_size_of_a_sparse_group_is_known_at_once() -> None:
