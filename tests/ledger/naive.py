@@ -69,7 +69,7 @@ class NaiveRecord:
     def apply(self, batch: KvBatch) -> None:
         base, nanos = self.end, max(batch.unix_nanos, self.confirmed)
         run_start: int | None = None
-        admission: tuple[int, int | None] | None = None
+        admission: tuple[int, int | None, set[int]] | None = None
         decided: dict[tuple[int, ...], bool] = {}
         events = list(apart(batch.events))
         for index, event in enumerate(events):
@@ -80,9 +80,10 @@ class NaiveRecord:
             elif isinstance(event, Stored):
                 position = base + event.index if run_start is None else run_start
                 run_start = None
-                if admission is not None and admission[1] == event.parent:
-                    position = admission[0]
-                admission = (position, event.parent)
+                groups: set[int] = set()
+                if admission is not None and admission[1] == event.parent and event.group not in admission[2]:
+                    position, groups = admission[0], admission[2]
+                admission = (position, event.parent, groups | {event.group})
                 self.store(event, base + event.index, nanos, position, events[index + 1 :], decided)
             else:
                 run_start = admission = None

@@ -42,6 +42,7 @@ ADMISSIONS = guards(
     ("admissions-run-first", "the lookup came before the first of them", always()),
     ("admissions-run-ends", "a store ends a run of removals", drop()),
     ("admissions-groups", "the groups of a hybrid model store side by side", always()),
+    ("admissions-twin", "two stores of one group are two requests", drop_operand("or", 2)),
     ("admissions-parent", "another parent is another request", drop_operand("or", 1)),
     ("admissions-ends", "a removal ends an admission", drop()),
     ("admissions-cleared", "a clear ends an admission", instead("Attribute_0 = UnaryOp_0")),

@@ -48,6 +48,12 @@ class Account:
         """Forget a request: it was served elsewhere."""
         self._ownership.drop(name)
 
+    def renew(self) -> None:
+        """Look for all paths anew: more is known of how a stream's engine stores."""
+        for request in list(self._ownership.requests.values()):
+            self._ownership.note(request)
+        self._solved.clear()
+
     def forget(self, before_unix_nanos: int) -> None:
         """Let go of what ended before a time."""
         self._ownership.forget(before_unix_nanos)

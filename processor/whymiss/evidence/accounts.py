@@ -33,6 +33,12 @@ DEPTH_MAX = 256
 KEPT_LONG_NANOS = 900 * SECOND
 """Of a stream that stores seldom."""
 
+LEARNED_STORES = 8
+"""Stores that continue a block, before a habit is learned from them,"""
+
+LEARNED_SHARE = 0.8
+"""and the share of them that must show it. An engine that does not drop its last matched block never does."""
+
 LIVES_KEPT = 3
 """Former lives of a publisher that spans may still come of."""
 
@@ -105,6 +111,13 @@ class Followed:
         self._taken = 0
         """The position up to which batches were taken over."""
         self._begun = 0
+        self._continued = self._replayed = 0
+        """Stores that continue a block, of several blocks; and those of them whose first block was resident."""
+
+    @property
+    def replays_last(self) -> bool:
+        """Whether every hit ends one block short: a draft model drops the last matched block, which is stored again."""
+        return self._habits.replays_last
 
     def follow(self) -> None:
         """Take over what was published since; nothing while the size of a block is not known."""
@@ -128,11 +141,31 @@ class Followed:
                 stream.lost()
             stores: list[Store] = []
             while pending and pending[-1].ordinal < batch.after:
-                stores.append(_store(pending.pop(), stream.block_size))
+                store = pending.pop()
+                self._learn(store)
+                stores.append(_store(store, stream.block_size))
             stream.append(
                 Batch(unix_nanos=batch.unix_nanos, first=batch.first, after=batch.after, stores=tuple(stores))
             )
         self._taken = batches[-1].after
+
+    def _learn(self, store: Recorded) -> None:
+        """Learn from stores whether the last matched block is stored again; a declared habit is never unlearned."""
+        if (
+            self._habits.replays_last
+            or self._habits.deferred
+            or not store.start
+            or len(store.keys) < 2
+            or store.session
+        ):
+            return
+        self._continued += 1
+        self._replayed += self.record.as_of(store.keys[:1], store.position)[0].state is Residency.RESIDENT
+        if self._continued >= LEARNED_STORES and self._replayed >= LEARNED_SHARE * self._continued:
+            self._habits = msgspec.structs.replace(self._habits, replays_last=True)
+            for life in self.lives:
+                life.stream.habits = self._habits
+            self._account.renew()
 
     def _life(self, batch: PublishedBatch, size: int) -> Stream:
         if self.lives and not batch.restarted_before:
@@ -256,6 +289,11 @@ class Accounts:
         self._forget(records, account)
         results = [msgspec.structs.replace(result, stream=_served(result.stream)) for result in outcome.results]
         return msgspec.structs.replace(outcome, results=tuple(results))
+
+    def replays_last(self, stream: StreamId) -> bool:
+        """Whether every hit of a stream's engine ends one block short."""
+        followed = self._followed.get(stream)
+        return followed is not None and followed.replays_last
 
     def _forget(self, records: Sequence[StreamView], account: Account) -> None:
         """Let go of what no request that is still to come can need, in lots, so that it costs little."""

@@ -41,6 +41,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     latest: int
     stored_unix_nanos: int | None = None
     """When the request's own first block was stored, where that is known from events."""
+    speculative: bool = False
+    """The engine is known to drop its last matched block for a draft model."""
     exact: bool = True
     """``False``: some tokens of the first missed block may have been found too, where ends of prompts are kept."""
     lookup_seen: bool = False
@@ -251,6 +253,8 @@ class Reader:
             chain_known=bool(chain),
             position=result.position,
             stored_unix_nanos=result.stored_unix_nanos,
+            # At the first block a lookup that was skipped stores what is resident, too.
+            speculative=first > 0 and self._accounts.replays_last(result.stream),
             exact=result.exact or cached_tokens is not None,
             undecided=bool(chain) and self._is_undecided(result, chain[0]),
             earliest=earliest,

@@ -10,12 +10,12 @@ PARENT, OTHER = 7, 8
 
 
 def positions(*events: tuple[str, int | None]) -> list[int]:
-    """The lookup's position of each store, by events in order."""
+    """The lookup's position of each store, by events in order; a store of a second group is called ``sparse``."""
     lookups = LookupPositions()
     found = []
     for ordinal, (kind, parent) in enumerate(events):
-        if kind == "store":
-            found.append(lookups.store(ordinal, parent))
+        if kind in {"store", "sparse"}:
+            found.append(lookups.store(ordinal, parent, int(kind == "sparse")))
         elif kind == "remove":
             lookups.remove(ordinal)
         else:
@@ -28,11 +28,17 @@ def positions(*events: tuple[str, int | None]) -> list[int]:
     [
         pytest.param([("store", PARENT)], [0], id="nothing was evicted"),
         pytest.param([("remove", None), ("remove", None), ("store", PARENT)], [0], id="evicted, then stored"),
-        pytest.param([("store", PARENT), ("store", PARENT)], [0, 0], id="groups of one request store side by side"),
+        pytest.param([("store", PARENT), ("sparse", PARENT)], [0, 0], id="groups of one request store side by side"),
+        pytest.param([("store", PARENT), ("store", PARENT)], [0, 1], id="two stores of one group are two requests"),
+        pytest.param(
+            [("store", PARENT), ("sparse", PARENT), ("store", PARENT), ("sparse", PARENT)],
+            [0, 0, 2, 2],
+            id="two requests of two groups",
+        ),
         pytest.param([("store", PARENT), ("store", OTHER)], [0, 1], id="another parent is another request"),
         pytest.param([("store", PARENT), ("remove", None), ("store", PARENT)], [0, 1], id="an eviction between"),
         pytest.param([("remove", None), ("clear", None), ("store", PARENT)], [2], id="a clear ends the run"),
-        pytest.param([("store", None), ("store", None)], [0, 0], id="from the root"),
+        pytest.param([("store", None), ("sparse", None)], [0, 0], id="from the root"),
     ],
 )
 def test_a_lookup_stood_at_the_start_of_its_evictions(

@@ -56,7 +56,7 @@ def lookup_of_reading(
         lookup_seen=reading.lookup_seen,
         lookup_gap=lookup_gap,
         disabled=lookup is not None and lookup.disabled,
-        speculative=lookup is not None and lookup.speculative,
+        speculative=reading.speculative or (lookup is not None and lookup.speculative),
         sparse_lost_tokens=lookup.sparse_lost_tokens if lookup is not None else None,
     )
 

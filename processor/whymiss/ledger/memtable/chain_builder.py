@@ -116,7 +116,9 @@ class ChainBuilder:
                 continue
             codes.append(2 * self._rows + 1)
             ordinal = base + at
-            digest, depth = self._add_single(event, key, parent, (ordinal, lookups.store(ordinal, parent)))
+            digest, depth = self._add_single(
+                event, key, parent, (ordinal, lookups.store(ordinal, parent, event.first.group))
+            )
             above.append(digest)
             depths.append(depth)
             self._rows += 1

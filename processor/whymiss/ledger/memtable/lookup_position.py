@@ -1,7 +1,8 @@
 """Infers the event ordinal of the lookup behind a store: the start of the eviction run before it (vLLM evicts, then stores).
 
 Removals that a request causes precede its stores in the batch (vLLM's block pool), so a run of removals before a store
-belongs to that store. The groups of a hybrid model store side by side for one request.
+belongs to that store. The groups of a hybrid model store side by side for one request; two stores of one group are of
+two requests, also where both continue the same block.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ class LookupPositions(msgspec.Struct, gc=False):
     """What the last store continued, if nothing came since."""
     position: int = -1
     """Where its lookup stood."""
+    groups: set[int] = msgspec.field(default_factory=set)
+    """The cache groups that it was stored in so far."""
 
-    def store(self, ordinal: int, parent: int | None) -> int:
+    def store(self, ordinal: int, parent: int | None, group: int = 0) -> int:
         """Take a store; returns the position of its lookup."""
         begun = self.run_start if self.run_start >= 0 else ordinal  # guard: admissions-run
         self.run_start = -1  # guard: admissions-run-ends
-        if self.position < 0 or self.parent != parent:  # guard: admissions-groups, admissions-parent
+        # guard: admissions-groups, admissions-parent, admissions-twin
+        if self.position < 0 or self.parent != parent or group in self.groups:
             self.position, self.parent = begun, parent
+            self.groups.clear()
+        self.groups.add(group)
         return self.position
 
     def remove(self, ordinal: int) -> None:

@@ -55,7 +55,7 @@ class SegmentBuilder:
         for event in batch.events:
             if type(event) is Stored:
                 ordinal = base + event.index
-                position = lookups.store(ordinal, event.parent)
+                position = lookups.store(ordinal, event.parent, event.group)
                 if reannouncements is None and event.session and event.parent is None:
                     reannouncements = Reannouncements(batch, self.resident)
                 self._store(event, ordinal, position, reannouncements)
@@ -126,7 +126,7 @@ class SegmentBuilder:
         for single in event.expanded():
             if isinstance(single, Stored):
                 ordinal = base + single.index
-                self._store(single, ordinal, lookups.store(ordinal, single.parent), None)
+                self._store(single, ordinal, lookups.store(ordinal, single.parent, single.group), None)
             else:
                 lookups.remove(base + int(single.at[0]))
                 self._remove(single, base)
