@@ -8,6 +8,8 @@ from .operators import always, drop, drop_operand, instead, keep, never, replace
 GROUPING = guards(
     "tests/evidence/test_lookups_of_requests.py tests/evidence/test_grouping.py tests/evidence/test_request_log.py tests/evidence tests/cases tests/recordings/test_stock.py tests/recordings/test_observed.py",
     ("bounds-first-token-end", "no first token after the span's end", keep("Call", "+")),
+    ("bounds-after-end", "a span that ends at its set-up does not end with the first token", drop()),
+    ("end-after-first-token", "decoding goes on after the first token", drop_operand("+", 1)),
     ("bounds-queue", "no lookup while the request queues", drop_operand("+", 1)),
     ("bounds-prefill", "the lookup came before the prefill", drop_operand("-", 1)),
     ("bounds-order", "latencies are rounded", keep("Call", "Name", 0, 2)),
