@@ -44,6 +44,7 @@ FACTS = guards(
         "other identities are asked about where nothing else decides",
         replace("Call", "Identities()"),
     ),
+    ("tiers-left", "a tier that never named a block may name it otherwise", replace("Compare", "bool(states)")),
     ("facts-tier-spoken", "a tier that publishes what it holds had none to promise", drop()),
     ("facts-tier-gap", "a hole in the tier's record hides what it held", drop_operand("and", 0)),
     ("facts-tier-holding", "a tier that held the block may have promised it", drop_operand("and", 1)),
