@@ -88,8 +88,21 @@ def test_dynamos_engine_call_says_when_its_first_token_came() -> None:
     # dynamo lib/bindings and components: engine.generate; ttft_ms is a string with two decimals
     (engine,) = said(
         "engine.generate",
-        {"model": "m", "input_tokens": 900, "output_tokens": 5, "disagg_role": "decode", "ttft_ms": "43.10"},
+        {
+            "model": "m",
+            "input_tokens": 900,
+            "output_tokens": 5,
+            "disagg_role": "decode",
+            "ttft_ms": "43.10",
+            "avg_itl_ms": "10.00",
+        },
     )
     assert engine == EngineRequest(
-        prompt_tokens=900, completion_tokens=5, first_token_seconds=0.0431, model="m", decode_only=True
+        prompt_tokens=900,
+        completion_tokens=5,
+        first_token_seconds=0.0431,
+        model="m",
+        decode_only=True,
+        first_token_after_end=True,
+        decode_seconds=0.04,
     )

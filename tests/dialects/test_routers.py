@@ -126,6 +126,10 @@ def test_a_worker_id_beyond_63_bits_is_the_same_in_each_spelling(spelling: int |
     assert route == RouteDecision(worker=str(U64), prefix_aware=True, made_before=True)
 
 
+def test_dynamo_shows_the_moment_of_its_choice_in_a_span_of_its_own() -> None:
+    assert said("kv_router.select_worker", {"busy_ns": 138055}) == (RouteDecision(choice=True),)
+
+
 def test_a_plain_router_of_dynamo_promises_nothing() -> None:
     assert said("router.route_request", {"worker_id": 3, "router_mode": "RoundRobin"}) == (
         RouteDecision(worker="3", reason="RoundRobin", prefix_aware=False),

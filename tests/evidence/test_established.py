@@ -25,7 +25,9 @@ from whymiss.model import (
     OffloadOutcome,
     Prompt,
     Reason,
+    Removal,
     Request,
+    Residency,
     RouteDecision,
     Tier,
 )
@@ -63,17 +65,22 @@ def test_without_a_stream_there_is_no_record_and_nothing_of_it_is_said() -> None
     assert (keyless.here, keyless.record_gap) == (None, Reason.NO_FIRST_MISS_KEY)
 
 
+LEFT = [*held(1, tier=Tier.HOST), Event(ME, 600, 1, Residency.EVICTED, Tier.HOST, removal=Removal.REMOVED)]
+"""The first block was in the tier and is no more."""
+
+
 @pytest.mark.parametrize(
     ("told", "gap"),
     [
-        ({"below": {ME: [Tier.HOST]}}, Reason.NONE),
+        ({"below": {ME: [Tier.HOST]}, "events": LEFT}, Reason.NONE),
+        ({"below": {ME: [Tier.HOST]}}, Reason.PARTIAL_TRACE),
         ({}, Reason.PARTIAL_TRACE),
         ({"below": {ME: [Tier.HOST]}, "holes": {ME: hole(100, 200)}}, Reason.PARTIAL_TRACE),
         ({"below": {ME: [Tier.HOST]}, "events": held(1, tier=Tier.HOST)}, Reason.PARTIAL_TRACE),
     ],
-    ids=["it held nothing", "it publishes nothing", "its record has a hole", "it held the block"],
+    ids=["it let it go", "it never named it", "it publishes nothing", "its record has a hole", "it held the block"],
 )
-def test_a_lost_report_of_a_tier_matters_unless_its_record_shows_that_it_held_nothing(
+def test_a_lost_report_of_a_tier_matters_unless_its_record_shows_that_it_let_the_block_go(
     told: dict[str, Any], gap: Reason
 ) -> None:
     assert established(Told(**told), reading(1, 2, 3), reports=True).promises.offload_gap is gap

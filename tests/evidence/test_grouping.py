@@ -150,19 +150,19 @@ def test_a_count_for_another_prompt_is_not_this_lookups() -> None:
 # --- what a tier's spans say together -------------------------------------------------------------
 
 
-def test_a_load_of_nothing_after_a_hit_is_a_stale_index() -> None:
+def test_a_load_of_nothing_after_a_hit_failed() -> None:
     looked, loaded = span(8, OffloadOutcome(status="hit")), span(9, OffloadOutcome(loaded_blocks=0))
     request = only([span(1, EngineRequest()), looked, loaded])
     assert {said.status for one in request.offloads for said in one.says if isinstance(said, OffloadOutcome)} == {
         "hit",
-        "stale",
+        "failed",
     }
 
 
 def test_a_load_of_nothing_after_a_miss_is_nothing() -> None:
     looked, loaded = span(8, OffloadOutcome(status="miss")), span(9, OffloadOutcome(loaded_blocks=0))
     request = only([span(1, EngineRequest()), looked, loaded])
-    assert "stale" not in {said.status for one in request.offloads for said in one.says}  # type: ignore[union-attr]
+    assert "failed" not in {said.status for one in request.offloads for said in one.says}  # type: ignore[union-attr]
 
 
 # --- disaggregated pairs ---------------------------------------------------------------------------

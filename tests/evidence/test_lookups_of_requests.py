@@ -88,7 +88,7 @@ def test_elimination_settles_what_fits_two() -> None:
 # --- what tiers say --------------------------------------------------------------------------------
 
 
-def test_a_load_of_nothing_of_what_was_just_found_was_a_stale_index() -> None:
+def test_a_load_of_nothing_of_what_was_just_found_failed() -> None:
     engine = span(1, EngineRequest())
     found = span(2, OffloadOutcome(status="hit", found_blocks=8))
 
@@ -98,7 +98,7 @@ def test_a_load_of_nothing_of_what_was_just_found_was_a_stale_index() -> None:
         said = [said for one in request.offloads for said in one.says if isinstance(said, OffloadOutcome)]
         return [one.status for one in said]
 
-    assert status(OffloadOutcome(loaded_blocks=0)) == ["hit", "stale"]
+    assert status(OffloadOutcome(loaded_blocks=0)) == ["hit", "failed"]
     assert status(OffloadOutcome(loaded_blocks=2)) == ["hit", None]
     assert status(OffloadOutcome(status="failed", loaded_blocks=0)) == ["hit", "failed"]
     assert status(OffloadOutcome(loaded_blocks=0), OffloadOutcome(status="hit", tier="prefill_worker"))[1] is None

@@ -55,3 +55,25 @@ def test_the_frontends_span_bounds_such_a_choice_from_below() -> None:
     choice = span(2, 9.0, 12.0, RouteDecision(predicted_blocks=3, made_before=True))
     frontend = span(3, 8.5, 12.5, RouteDecision(worker="w"))
     assert promised(choice, frontend) == between(8.5, 9.0)
+
+
+def under(parent: int, one: Span) -> Span:
+    return msgspec.structs.replace(one, parent_span_id=parent.to_bytes(8, "big"))
+
+
+def test_a_span_of_the_choice_itself_says_when_it_was_made() -> None:
+    sent = under(7, span(2, 9.0, 12.0, RouteDecision(predicted_blocks=3, made_before=True)))
+    frontend = under(1, span(3, 8.5, 12.5, RouteDecision(worker="w")))
+    chosen = under(7, span(4, 8.75, 8.875, RouteDecision(choice=True)))
+    assert promised(sent, frontend, chosen) == between(8.75, 8.875)
+    earlier = under(7, span(5, 8.625, 8.6875, RouteDecision(choice=True)))
+    assert promised(sent, frontend, chosen, earlier) == between(8.75, 8.875)
+
+
+def test_a_choice_of_another_call_or_a_later_one_says_nothing_of_it() -> None:
+    sent = under(7, span(2, 9.0, 12.0, RouteDecision(predicted_blocks=3, made_before=True)))
+    frontend = under(1, span(3, 8.5, 12.5, RouteDecision(worker="w")))
+    others = under(8, span(4, 8.75, 8.875, RouteDecision(choice=True)))
+    later = under(7, span(5, 8.875, 9.125, RouteDecision(choice=True)))
+    plain = under(7, span(6, 8.75, 8.875, RouteDecision(worker="w")))
+    assert promised(sent, frontend, others, later, plain) == between(8.5, 9.0)

@@ -7,7 +7,7 @@ import pytest
 from tests.evidence.test_grouping import span
 from whymiss.evidence.hypotheses import Reading
 from whymiss.evidence.missed import HELD, gap_after, leading, matchable
-from whymiss.evidence.requests.report import RequestReport, offload_of
+from whymiss.evidence.requests.report import RequestReport, lookup_bounds, offload_of, request_end
 from whymiss.model import EngineRequest, Fact, GatewayUsage, OffloadOutcome, Reason, Request, Residency
 
 HOLE = Reason.EVENTS_DROPPED
@@ -74,3 +74,13 @@ def test_the_worst_that_a_tier_says_is_what_counts() -> None:
         for said in ([worst, *others], [*others, worst]):
             assert offload_of([span(at, one) for at, one in enumerate(said, 1)]) == worst
     assert offload_of([]) is None
+
+
+def test_a_span_that_ends_at_its_set_up_bounds_neither_the_first_token_nor_the_request() -> None:
+    said = EngineRequest(first_token_seconds=2.0, first_token_after_end=True, decode_seconds=3.0)
+    one = span(1, said, start=1, end=4)
+    second = 1_000_000_000
+    start, end = one.start_unix_nanos, one.end_unix_nanos
+    assert lookup_bounds(one, said) == (start, end + 2 * second, end + 2 * second)
+    assert request_end(one, said) == end + 5 * second
+    assert request_end(one, EngineRequest(first_token_seconds=2.0, decode_seconds=3.0)) == end

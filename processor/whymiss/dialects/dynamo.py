@@ -5,11 +5,11 @@
 | the pick and the blocks promised there | ``kv_router.route_request``: ``worker_id``, ``dp_rank``, ``overlap_blocks`` | the only router that says both on one span |
 | the pick | ``router.route_request``, ``router.route_request_bidirectional`` | policy in ``router_mode`` |
 | the workers of both halves | ``http-request``: ``prefill_worker_id``, ``decode_worker_id`` | |
-| one engine request | ``engine.generate``: ``input_tokens``, ``disagg_role``, ``ttft_ms`` (a string) | for engines without spans of their own |
+| the moment of the pick | ``kv_router.select_worker`` | the index is read in it; the span of the pick begins behind it |
+| one engine request | ``engine.generate``: ``input_tokens``, ``disagg_role``, ``ttft_ms``, ``avg_itl_ms`` (strings) | for engines without spans of their own; it ends when the stream is set up, and the first token counts from there |
 | half of a pair | ``phase``, ``disagg_role`` | |
 
-Cannot be known from spans: cached tokens and hashes (see ``dynamo_log``), what other workers had, the moment
-of the choice (the span begins when the request is sent).
+Cannot be known from spans: cached tokens and hashes (see ``dynamo_log``), what other workers had.
 Source: dynamo ``lib/llm/src/kv_router/``, ``lib/runtime/src/logging.rs`` at ``2a6da14c8``.
 """
 
@@ -47,6 +47,11 @@ def read_kv_route(span: SpanFields) -> Evidenced | None:
         phase=_phase(attributes.get("phase")),
         made_before=True,
     )
+
+
+def read_choice(span: SpanFields) -> Evidenced | None:
+    """The moment of that pick: the index is read in this span, which ends before the request is sent."""
+    return RouteDecision(choice=True) if span.name == "kv_router.select_worker" else None
 
 
 def read_route(span: SpanFields) -> Evidenced | None:
@@ -104,10 +109,18 @@ def read_engine(span: SpanFields) -> Evidenced | None:
         model=text(attributes.get("model")),
         prefill_only=role == "prefill",
         decode_only=role == "decode",
+        first_token_after_end=True,
+        decode_seconds=_decoding(count(attributes.get("output_tokens")), milliseconds(attributes.get("avg_itl_ms"))),
     )
 
 
+def _decoding(tokens: int | None, apart: float | None) -> float | None:
+    """Seconds from the first token to the last, from how far they were apart on average."""
+    return None if tokens is None or apart is None else max(0, tokens - 1) * apart
+
+
 KV_ROUTE = Dialect(name="dynamo", role=Role.ROUTER, needles=(b"kv_router.route_request",), read=read_kv_route)
+CHOICE = Dialect(name="dynamo_choice", role=Role.ROUTER, needles=(b"kv_router.select_worker",), read=read_choice)
 ROUTE = Dialect(name="dynamo_route", role=Role.ROUTER, needles=(b"router.route_request",), read=read_route)
 PREFILL = Dialect(name="dynamo_prefill", role=Role.ROUTER, needles=(b"prefill_worker_id",), read=read_prefill)
 DECODE = Dialect(name="dynamo_decode", role=Role.ROUTER, needles=(b"decode_worker_id",), read=read_decode)
@@ -115,7 +128,7 @@ ENGINE = Dialect(name="dynamo_engine", role=Role.ENGINE, needles=(b"engine.gener
 
 EMITTER = Emitter(
     name="Dynamo, spans",
-    dialects=(KV_ROUTE, ROUTE, PREFILL, DECODE, ENGINE),
+    dialects=(KV_ROUTE, CHOICE, ROUTE, PREFILL, DECODE, ENGINE),
     gives="the pick and the blocks promised there, workers of both halves, engine calls",
     lacks="cached tokens, hashes, other workers' matches",
     switch_on="`OTEL_EXPORT_ENABLED=1`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`; KV routing; `workers.aliases` from worker ids to names",

@@ -5,7 +5,7 @@
 | request id | ``session_id`` | vLLM's *internal* id, ``…-xxxxxxxx``; not on child spans, which share the root's trace |
 | what a lookup found | root ``request``, ``mp.lookup_prefetch``: ``hit_tokens``, ``found_count`` | hit or miss |
 | lookup given up | ``early_exit_reason`` | nothing was looked up |
-| what arrived | ``mp.retrieve``: ``retrieved_count``, ``num_tokens`` | ``num_tokens`` is 0 unless all of it arrived |
+| what arrived | ``mp.retrieve``: ``retrieved_count``, ``num_tokens`` | all or nothing: one missing chunk or any exception gives 0, and 0 of what a lookup found is a failed load |
 | timeout | ``timeout`` | |
 
 Counts are chunks of 256 tokens by default, of several object groups, and a retrieve asks only for what the

@@ -42,7 +42,7 @@ from .sections.lookup import lookup_of_reading, lookup_of_spans, match_unit
 from .sections.promises import PromiseReader
 from .sections.relations import NoRelations, Relations
 from .sections.template import compared
-from .sections.tiers import tier_evidence
+from .sections.tiers import surely_left, tier_evidence
 
 
 class Remembered(NamedTuple):
@@ -193,10 +193,10 @@ class EstablishedEvidence:
 
     def _offload_gap(self) -> Reason:
         gap = self._sources.lost(Companion.OFFLOAD, self._report, self._worker)  # guard: facts-offload-lost
-        if gap and self._missed is not None and self._missed.record.tiers():
+        if gap and self._missed is not None and surely_left(self._missed):
             tiers = self.tiers
             if not tiers.tier_gap and not tiers.tiers_holding:  # guard: facts-tier-gap, facts-tier-holding
-                # A tier that publishes what it holds, and did not hold the block, had none to promise.
+                # A tier that published that it let the block go had none to promise.
                 return Reason.NONE  # guard: facts-tier-spoken
         return gap
 

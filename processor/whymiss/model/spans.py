@@ -44,6 +44,11 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str | None = None
     prefill_only: bool = False
     decode_only: bool = False
+    first_token_after_end: bool = False
+    """The span ends when the answer's stream is set up: the time to the first token counts from there, and the request
+    goes on for ``decode_seconds`` after it."""
+    decode_seconds: float | None = None
+    """From the first token to the last, where the span does not end with the request."""
 
     @property
     def half(self) -> Half | None:
@@ -98,6 +103,8 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The half of a disaggregated pair that the decision is about, if it is one."""
     made_before: bool = False
     """The span begins once the decision is made, and not with it."""
+    choice: bool = False
+    """The span is the choosing itself and says no more: what the next decision under its parent rests on was read in it."""
 
 
 class OffloadOutcome(msgspec.Struct, frozen=True, kw_only=True):

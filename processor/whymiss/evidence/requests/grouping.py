@@ -90,8 +90,8 @@ def _request(engine: Span | None, lookup: Span | None, company: Iterable[Span], 
     told = [said.prompt_tokens for said in (engine_says(engine), lookup_says(lookup)) if said is not None]
     prompt = next((tokens for tokens in told if tokens is not None), None)
     about = [(span, [said for said in span.says if _concerns(said, half, prompt)]) for span in company]
-    # A load that brought nothing, of something that the tier had just found: its index was stale.
-    promised = any(_is_found(said) for _, kept in about for said in kept)  # guard: request-stale
+    # A load that brought nothing, of something that the tier had just found, failed.
+    promised = any(_is_found(said) for _, kept in about for said in kept)  # guard: request-failed
     heard = [_saying(span, [_settled(said, promised=promised) for said in kept]) for span, kept in about]
     return Request(
         engine=engine if engine is None or half is None else _of_half(engine, half),
@@ -125,7 +125,7 @@ def _is_found(said: Evidenced) -> bool:
 def _settled(said: Evidenced, *, promised: bool) -> Evidenced:
     # guard: settled-status, settled-nothing
     if isinstance(said, OffloadOutcome) and promised and said.status is None and said.loaded_blocks == 0:
-        return msgspec.structs.replace(said, status="stale")
+        return msgspec.structs.replace(said, status="failed")
     return said
 
 

@@ -53,7 +53,10 @@ def lookup_bounds(span: Span, said: EngineRequest) -> tuple[int, int, int]:
     """
     start = span.start_unix_nanos
     first_token = span.end_unix_nanos
-    if said.first_token_seconds is not None:
+    if said.first_token_after_end:
+        # guard: bounds-after-end
+        first_token += round((said.first_token_seconds or 0.0) * SECOND)
+    elif said.first_token_seconds is not None:
         # guard: bounds-first-token-end
         first_token = min(first_token, start + round(said.first_token_seconds * SECOND))
     earliest = start + round((said.queue_seconds or 0.0) * SECOND)  # guard: bounds-queue
@@ -61,6 +64,14 @@ def lookup_bounds(span: Span, said: EngineRequest) -> tuple[int, int, int]:
     if said.prefill_seconds is not None and said.first_token_seconds is not None:
         latest = first_token - round(said.prefill_seconds * SECOND)  # guard: bounds-prefill
     return earliest, max(earliest, latest), first_token  # guard: bounds-order
+
+
+def request_end(span: Span, said: EngineRequest) -> int:
+    """When a request ended at the earliest, in Unix nanoseconds on the engine's clock."""
+    if not said.first_token_after_end:
+        return span.end_unix_nanos
+    # guard: end-after-first-token
+    return lookup_bounds(span, said)[2] + round((said.decode_seconds or 0.0) * SECOND)
 
 
 class RequestReport(msgspec.Struct, frozen=True, kw_only=True):

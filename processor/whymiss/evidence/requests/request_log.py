@@ -13,7 +13,7 @@ from collections.abc import Container
 import msgspec
 
 from ...model import EngineRequest, Span
-from .report import CLOCK_GRAIN_NANOS, lookup_bounds
+from .report import CLOCK_GRAIN_NANOS, lookup_bounds, request_end
 
 LIVES_MAX = 1 << 17
 """Lives remembered of all workers together. Beyond it the older halves of the longest rows go, until an eighth is
@@ -66,7 +66,7 @@ class RequestLog:
             latest=latest,
             first_token=first_token,
             start=span.start_unix_nanos,
-            end=span.end_unix_nanos,
+            end=request_end(span, said),
             prompt_tokens=said.prompt_tokens,
             total_tokens=said.prompt_tokens + (said.completion_tokens or 0),
             span_id=span.span_id,

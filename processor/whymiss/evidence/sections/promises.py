@@ -65,7 +65,10 @@ class PromiseReader:
         One that is made before its span begins is made after the request came to whatever called the router.
         """
         begin, end = span.start_unix_nanos, min(span.end_unix_nanos, looked)  # guard: promise-before-lookup
-        if said.made_before:  # guard: promise-made-before
+        chosen = _choice_before(request, span) if said.made_before else None
+        if chosen is not None:  # guard: promise-choice-seen
+            begin, end = chosen.start_unix_nanos, min(chosen.end_unix_nanos, looked)
+        elif said.made_before:  # guard: promise-made-before
             begin, end = 0, min(begin, looked)
             callers = [
                 one.start_unix_nanos
@@ -93,6 +96,20 @@ class PromiseReader:
             return None  # guard: promise-unknown-name
         rank = suffixed if rank is None else rank
         return worker == stream.worker and (rank is None or rank == stream.rank)  # guard: promise-rank
+
+
+def _choice_before(request: Request, span: Span) -> Span | None:
+    """The span of the choice that a decision rests on: the last under the same parent that ended before it was sent."""
+    # guard: choice-parent, choice-before, choice-said
+    choices = [
+        one
+        for one in request.routes
+        if one.trace_id == span.trace_id
+        and one.parent_span_id == span.parent_span_id
+        and one.end_unix_nanos <= span.start_unix_nanos
+        and any(isinstance(said, RouteDecision) and said.choice for said in one.says)
+    ]
+    return max(choices, key=lambda one: one.end_unix_nanos, default=None)
 
 
 def _latest(spoken: Sequence[tuple[Span, RouteDecision]]) -> tuple[Span, RouteDecision] | None:

@@ -61,6 +61,16 @@ def own_tiers(missed: Missed) -> tuple[Storage, Reason]:
     return found, gap
 
 
+def surely_left(missed: Missed) -> bool:
+    """Whether one of the worker's own tiers says that it let the first missed block go.
+
+    That it never named the block says nothing: a tier may name its blocks in a hash family of its own.
+    """
+    record, position = missed.record, missed.reading.position
+    states = [record.as_of(missed.chain[:1], position, tier=tier)[0].state for tier in record.tiers()]
+    return Residency.EVICTED in states  # guard: tiers-left
+
+
 def shared_tiers(peers: Peers, owners: Iterable[Peer]) -> Storage:
     """What some of the storage that workers share held; of several parts the answers merge."""
     missed, found = peers.missed, Storage()
