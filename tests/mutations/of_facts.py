@@ -89,6 +89,7 @@ RECORD = guards(
     ("veto-none", "no boundary beyond the first miss", drop()),
     ("veto-all-hold", "sparse groups that held a boundary vetoed none", drop()),
     ("veto-gap", "a hole in a sparse group's record", take("else")),
+    ("veto-kindless", "groups without a kind", drop()),
     ("veto-dense-first", "without a dense group no boundary is known", drop_operand("or", 1)),
     ("holds-lost", "a window that lost one of its blocks", drop()),
     ("holds-unseen", "never seen needs a whole record", drop_operand("and", 1)),

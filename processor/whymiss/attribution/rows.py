@@ -52,6 +52,8 @@ def none(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
     # guard: none-short-prompt, none-partial
     if lookup.prompt_tokens < (lookup.match_unit or lookup.block_size) or lookup.first < matchable:
         return None
+    if lookup.loads_gap:  # guard: none-loads
+        return Unsure(lookup.loads_gap)
     # What a tier promised counts as cached from the first scheduling on, whether or not it arrives.
     if (lookup.local_hit_tokens or 0) >= matchable * lookup.block_size:  # guard: none-local-first
         return Yes(lost_tokens=0)
@@ -254,6 +256,8 @@ def tier_unreachable(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
 def routing_miss(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
     """Another worker held it; one that only looks like a holder stops the search."""
     fleet = evidence.fleet
+    if evidence.lookup.keys_gap and (fleet.holders or fleet.holder_gap):  # guard: route-keys
+        return Unsure(evidence.lookup.keys_gap)
     if fleet.holders:  # guard: route-holders
         leading = [holder.leading_blocks for holder in fleet.holders]
         known = [count for count in leading if count is not None]
@@ -325,6 +329,8 @@ def evicted_elsewhere(evidence: Evidence, policy: Policy) -> Yes | Unsure | None
     """Others held it and lost it."""
     del policy
     fleet = evidence.fleet
+    if evidence.lookup.keys_gap and fleet.lost_elsewhere:  # guard: elsewhere-keys
+        return Unsure(evidence.lookup.keys_gap)
     # guard: elsewhere-lost
     return never_here(evidence) or (Yes(lost_blocks=fleet.lost_elsewhere_blocks) if fleet.lost_elsewhere else None)
 

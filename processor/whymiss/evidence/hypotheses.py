@@ -41,6 +41,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     latest: int
     stored_unix_nanos: int | None = None
     """When the request's own first block was stored, where that is known from events."""
+    loads_unproven: bool = False
+    """A count holds what a connector was to load, and nothing says that it came: a load that failed is not taken out."""
     speculative: bool = False
     """The engine is known to drop its last matched block for a draft model."""
     exact: bool = True
@@ -253,6 +255,7 @@ class Reader:
             chain_known=bool(chain),
             position=result.position,
             stored_unix_nanos=result.stored_unix_nanos,
+            loads_unproven=loaded > 0 and not self._fleet.stream(result.stream).tiers() and not request.offloads,
             # At the first block a lookup that was skipped stores what is resident, too.
             speculative=first > 0 and self._accounts.replays_last(result.stream),
             exact=result.exact or cached_tokens is not None,

@@ -56,6 +56,10 @@ class LookupEvidence(msgspec.Struct, frozen=True, kw_only=True):
     lookup_seen: bool = False
     lookup_gap: Reason = Reason.NONE
     """Why it cannot be said that the request did not opt out of the cache."""
+    keys_gap: Reason = Reason.NONE
+    """Why a key elsewhere may be another prompt's: SGLang's hashes leave out what else tells prompts apart."""
+    loads_gap: Reason = Reason.NONE
+    """Why it cannot be said that what a connector was to load came."""
     disabled: bool = False
     speculative: bool = False
     sparse_lost_tokens: int | None = None

@@ -114,6 +114,9 @@ def _vetoed(missed: Missed, asked: LookupEvidence, ahead: int, history_gap: Reas
     if not ahead:
         return None, Reason.NONE
     groups, reading = missed.record.groups(), missed.reading
+    if len(groups) > 1 and not all(spec.kind for spec in groups):  # guard: veto-kindless
+        # Which of them needs every block is not told.
+        return None, Reason.AMBIGUOUS_COPIES
     sparse = [spec for spec in groups if not spec.dense]
     if not sparse or not groups[0].dense:  # guard: veto-dense-first
         return None, Reason.NONE

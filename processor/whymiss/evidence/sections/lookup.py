@@ -55,10 +55,18 @@ def lookup_of_reading(
         chain_known=reading.chain_known,
         lookup_seen=reading.lookup_seen,
         lookup_gap=lookup_gap,
+        keys_gap=Reason.AMBIGUOUS_CHAIN if _leaves_keys_out(report) else Reason.NONE,
+        loads_gap=Reason.PARTIAL_TRACE if reading.loads_unproven else Reason.NONE,
         disabled=lookup is not None and lookup.disabled,
         speculative=reading.speculative or (lookup is not None and lookup.speculative),
         sparse_lost_tokens=lookup.sparse_lost_tokens if lookup is not None else None,
     )
+
+
+def _leaves_keys_out(report: RequestReport) -> bool:
+    """Whether the engine's published hashes do not hold all that tells prompts apart (SGLang's ``extra_key``)."""
+    engine = report.request.engine
+    return engine is not None and engine.dialect == "sglang"
 
 
 def match_unit(
