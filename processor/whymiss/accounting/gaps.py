@@ -18,6 +18,6 @@ def gap_of(request: Request, stream: Stream, tolerance_nanos: int) -> Why:
     if stream.unknown_between(first, end):
         return Why.SHORT
     # What a request stored confirms itself; that it stored nothing is known once something came after its first token.
-    if stream.confirmed_unix_nanos < request.high - tolerance_nanos:
+    if stream.confirmed_unix_nanos < request.first - tolerance_nanos:
         return Why.LATE
     return Why.NONE

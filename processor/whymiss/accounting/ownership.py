@@ -115,6 +115,9 @@ class Ownership:
             if gap:
                 self.unsure[request.id] = gap
                 found.append(Path(index, (), Hit(UNKNOWN, None, 0, NEVER, 0)))
+        if request.told_tokens is not None and any(_counts(path) for path in found):
+            # Whoever else may have stored the same prompt meanwhile stored it under the same keys.
+            found = [path for path in found if _counts(path)]
         if request.elsewhere:
             found.append(Path(-1, (), None))
         self.paths[request.id] = tuple(found)
@@ -168,6 +171,11 @@ class Ownership:
         ahead = stream.batch_until(first)
         tokens = stream.block_size * sum(len(placed.keys) + 1 for placed in ahead)
         return tokens > self._limits.round_tokens_min
+
+
+def _counts(path: Path) -> bool:
+    """Whether a path says what the lookup found."""
+    return path.hit is not None and path.hit.blocks >= 0
 
 
 def _admitted(request: Request, path: Path, stream: Stream) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from ..accounting import Outcome, Result, Why
 from ..config import AttributionConfig
-from ..model import SECOND, EngineRequest, FleetView, Grade, Lookup, Reason, Request, StreamId, StreamView
+from ..model import SECOND, EngineRequest, FleetView, Grade, Lookup, Reason, Request, Store, StreamId, StreamView
 from .accounts import Accounts
 from .requests.report import CLOCK_GRAIN_NANOS, engine_says, lookup_bounds, lookup_says
 
@@ -267,8 +267,13 @@ class Reader:
 
     def _is_undecided(self, result: Result, key: int) -> bool:
         """Whether a lookup that was in an earlier round than its first store may have come before or after a change."""
-        record = self._fleet.stream(result.stream)
-        return result.early < result.late and record.touched(key, result.early, result.late)  # guard: derived-undecided
+        if result.early >= result.late:
+            return False
+        record, first = self._fleet.stream(result.stream), result.cached_blocks
+        # guard: derived-undecided, derived-sibling
+        return record.touched(key, result.early, result.late) or any(
+            _is_sibling(store, result.last_hit_key, first, key) for store in record.stores_in(result.early, result.late)
+        )
 
     def _block_size(self, records: Sequence[StreamView]) -> int | None:
         if self._config.block_size is not None:
@@ -284,6 +289,14 @@ _GAPS: Mapping[Why, Reason] = {
     Why.NO_STREAM: Reason.NO_EVENT_SOURCE,
 }
 """What keeps accounting from an answer, in the words of verdicts; of the rest several chains fit, or none."""
+
+
+def _is_sibling(store: Store, parent: int | None, depth: int, key: int) -> bool:
+    """Whether a store put another block than ``key`` under a parent, at a depth."""
+    if store.start is None or not store.start <= depth < store.start + len(store.keys):
+        return False
+    index = depth - store.start
+    return store.keys[index] != key and (store.keys[index - 1] if index else store.parent) == parent
 
 
 def _broken(records: Sequence[StreamView], end: int) -> Reason:
