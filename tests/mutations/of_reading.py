@@ -30,6 +30,7 @@ READING = guards(
     ("derived-short-rank", "a short prompt stores nothing that would name its rank", take("then")),
     ("derived-rank-gap", "another rank's hole may hide the own chain", drop()),
     ("derived-nothing-agrees", "a reported count that fits no chain", never()),
+    ("derived-short-parts", "a short prompt where parts of blocks can be found", never()),
     ("derived-undecided", "a lookup that may have come before or after a change", drop_operand("or", 0)),
     ("derived-sibling", "a sibling that may have come before or after the lookup", drop_operand("or", 1)),
     ("derived-all-known", "what may have been found elsewhere is open", drop_operand("or", 1)),

@@ -20,6 +20,8 @@ ENGINE_ROWS = guards(
     ("disabled-lookup-lost", "a lost lookup span may have said that the cache was off", take("else")),
     ("disabled-tier-asked", "who opted out asked no tier", drop_operand("and", 1)),
     ("unit-short-prompt", "row 3: shorter than one unit", drop()),
+    ("unit-short-inexact", "a short prompt whose parts may have been found", take("else")),
+    ("unit-inexact", "a hit that may end inside a block", never()),
     ("unit-resident", "only a block that is here ends inside a unit", drop_operand("and", 0)),
     ("unit-sparse-said", "reported sparse loss had a legal boundary", drop_operand("and", 1)),
     ("unit-less-than-one", "a whole unit could have been reused", drop_operand("Compare", 2)),

@@ -84,11 +84,15 @@ def below_match_unit(evidence: Evidence, policy: Policy) -> Yes | Unsure | None:
     unit = lookup.match_unit or lookup.block_size
     if unit is None or lookup.prompt_tokens is None or lookup.block_size is None:
         return None
+    # Part of a block may have been found: then nothing was missed.
+    inexact = lookup.cached_tokens is None and lookup.first is not None
     if lookup.prompt_tokens < unit:  # guard: unit-short-prompt
-        return Yes(lost_tokens=0)
+        return Unsure(Reason.AMBIGUOUS_CHAIN) if inexact else Yes(lost_tokens=0)  # guard: unit-short-inexact
     # An engine that reports sparse loss had a legal boundary to lose.
     # guard: unit-resident, unit-sparse-said, unit-less-than-one
     if resident(evidence) and not lookup.sparse_lost_tokens and 0 < local.dense_ahead * lookup.block_size < unit:
+        if inexact:  # guard: unit-inexact
+            return Unsure(Reason.AMBIGUOUS_CHAIN)
         return Unsure(local.ahead_gap) if local.ahead_gap else Yes(lost_tokens=0)  # guard: unit-ahead-gap
     return None
 

@@ -178,6 +178,9 @@ class Reader:
         size = self._block_size(records)
         if size is None:  # guard: derived-size-unknown
             return Readings(grade=Grade.NONE, gap=Reason.NO_EVENT_SOURCE)
+        if said.prompt_tokens < size and any(record.other_sizes for record in records):  # guard: derived-short-parts
+            # Parts of a block can be found there, and nothing that is published says how many.
+            return Readings(grade=Grade.NONE, gap=Reason.AMBIGUOUS_CHAIN, block_size=size)
         if said.prompt_tokens < size:
             earliest, latest, _ = lookup_bounds(request.engine, said)
             short = Reading(  # guard: derived-short-rank
