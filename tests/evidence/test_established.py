@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.evidence.test_grouping import span
@@ -158,3 +159,11 @@ def test_a_section_is_established_once_and_when_it_is_asked_for() -> None:
 def test_what_was_seen_here_is_compared_with_nothing() -> None:
     record = Told(events=held(1), others=[OTHER], under={ME: [(500, 1), (500, 51)]})
     assert established(record, reading(1, 2, 3)).relations == NoRelations()
+
+
+@pytest.mark.parametrize(("reports", "gap"), [(True, Reason.AMBIGUOUS_COPIES), (False, Reason.NONE)])
+def test_where_tiers_report_a_request_without_a_report_had_one_too(reports: bool, gap: Reason) -> None:
+    mine = Block(key=1, parent=None, depth=0, tokens=5, prefix=5, extras=7)
+    salted = msgspec.structs.replace(mine, key=61, extras=8, kinds=("cache_salt",))
+    evidence = established(Told(blocks={(ME, 1): mine}, left=[salted]), reading(1, 2, 3), reports=reports)
+    assert evidence.relations.equal_tokens.equal_gap is gap

@@ -395,6 +395,17 @@ class FleetView(Protocol):
         """Which of some peers surely had blocks as ``StreamView.like`` finds them by the lookup, and these."""
         ...
 
+    def stored_like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
+        """Blocks that a stream stored on its device before a position with the tokens of a block, held or not.
+
+        Only those under other keys, the last stored ones first, and not all where there are very many.
+        """
+        ...
+
+    def releases(self, stream: StreamId, tier: Tier) -> bool:
+        """Whether a stream has published that a tier let go of something: else what it stored there may be gone."""
+        ...
+
     def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[StreamView]:
         """Records of what is no worker but storage that workers of the stream's model share, in order."""
         ...
