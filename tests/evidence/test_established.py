@@ -44,13 +44,15 @@ class NoTemplates:
         return None
 
 
-def established(record: Told, asked: Reading, *, reports: bool = False) -> EstablishedEvidence:
+def established(
+    record: Told, asked: Reading, *, reports: bool = False, request: Request = REQUEST
+) -> EstablishedEvidence:
     """The evidence of a request, in a place where tiers report or do not."""
     companions = Companions(1 << 60)
     if reports:
         companions.note(TIER_SPAN, None)
     sources = Sources(CONFIG, record, Workers(CONFIG.workers), Remembered(lives(), companions), NoTemplates())
-    return sources.of_reading(RequestReport.of(REQUEST), asked, Readings(grade=Grade.DERIVED), "w")
+    return sources.of_reading(RequestReport.of(request), asked, Readings(grade=Grade.DERIVED), "w")
 
 
 def test_a_derived_chain_begins_where_the_local_hit_ended() -> None:
@@ -161,9 +163,11 @@ def test_what_was_seen_here_is_compared_with_nothing() -> None:
     assert established(record, reading(1, 2, 3)).relations == NoRelations()
 
 
-@pytest.mark.parametrize(("reports", "gap"), [(True, Reason.AMBIGUOUS_COPIES), (False, Reason.NONE)])
-def test_where_tiers_report_a_request_without_a_report_had_one_too(reports: bool, gap: Reason) -> None:
+def test_a_request_had_a_tier_where_one_reports_on_it_or_was_to_report() -> None:
     mine = Block(key=1, parent=None, depth=0, tokens=5, prefix=5, extras=7)
     salted = msgspec.structs.replace(mine, key=61, extras=8, kinds=("cache_salt",))
-    evidence = established(Told(blocks={(ME, 1): mine}, left=[salted]), reading(1, 2, 3), reports=reports)
-    assert evidence.relations.equal_tokens.equal_gap is gap
+    record = Told(blocks={(ME, 1): mine}, left=[salted])
+    reported = msgspec.structs.replace(REQUEST, offloads=(TIER_SPAN,))
+    unsure = (established(record, reading(1, 2, 3), reports=True), established(record, reading(1), request=reported))
+    assert {one.relations.equal_tokens.equal_gap for one in unsure} == {Reason.AMBIGUOUS_COPIES}
+    assert established(record, reading(1, 2, 3)).relations.equal_tokens.equal_gap is Reason.NONE
