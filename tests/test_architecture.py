@@ -76,7 +76,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "sequencer": {"events", "stream"},
         "ports": {"events", "sequencer"},
         "retention": {"segment", "segment_store", "stream"},
-        "ledger": {"decode", "events", "hashing", "ports", "retention", "sequencer", "stream"},
+        "ledger": {"decode", "events", "hashing", "ports", "query", "retention", "sequencer", "stream"},
     },
 }
 """The folders and single files of a part, and which of their neighbours each may import."""

@@ -224,7 +224,8 @@ def test_12_a_count_that_includes_what_never_arrived_hides_nothing() -> None:
 def test_13_stored_remotely_and_never_read_is_unknown() -> None:
     """sgl-project/sglang#12092: three candidate causes, none proven."""
     scene = Scene("w")
-    what = prompt(text(200))
+    what, gone = prompt(text(200)), prompt(text(16, "gone"))
+    scene["w"].batch(0.5, stored(gone, medium="EXTERNAL"), removed(gone.keys[0], "EXTERNAL"))
     scene.serve("first", "w", 1.0, what)
     scene["w"].batch(2.0, {**stored(what), "medium": "EXTERNAL"})
     scene["w"].removed(3.0, what, *range(12))

@@ -49,11 +49,15 @@ def read(raw: bytes, *, chain_comparable: bool = False) -> Span | None:
     return read_log_record(SCOPE, read_log(raw), chain_comparable=chain_comparable)
 
 
-def test_a_record_tells_the_cached_tokens_the_workers_and_the_promise() -> None:
+ROUND_ROBIN = {**REQUEST, "kv_hit_rate": None}
+"""Where no KV router wrote its promise into the record, the engine's own count is there."""
+
+
+def test_a_record_tells_the_workers_and_the_promise() -> None:
     span = read(record())
     assert span is not None
     assert span.says == (
-        GatewayUsage(request_id="r-1", prompt_tokens=160, cached_tokens=64, model="m"),
+        GatewayUsage(request_id="r-1", prompt_tokens=160, model="m"),
         RouteDecision(
             request_id="x-1", worker="7", rank=1, predicted_blocks=5, prefix_aware=True, phase="prefill", model="m"
         ),
@@ -70,9 +74,9 @@ def test_a_record_never_leaves_as_a_span() -> None:
 
 
 def test_a_chain_of_another_hash_family_is_not_told() -> None:
-    kinds = [type(one) for one in (read(record()) or pytest.fail("read")).says]
+    kinds = [type(one) for one in (read(record(ROUND_ROBIN)) or pytest.fail("read")).says]
     assert Lookup not in kinds
-    span = read(record(), chain_comparable=True)
+    span = read(record(ROUND_ROBIN), chain_comparable=True)
     assert span is not None
     (lookup,) = (one for one in span.says if isinstance(one, Lookup))
     assert (lookup.expected_keys, lookup.block_size) == ((2**64 - 1, 17, 4), 16)
@@ -85,9 +89,20 @@ def test_a_rate_that_is_no_whole_number_of_blocks_promises_nothing() -> None:
 
 
 def test_an_absent_count_is_not_zero() -> None:
-    span = read(record({key: value for key, value in REQUEST.items() if key != "cached_tokens"}))
+    span = read(record({key: value for key, value in ROUND_ROBIN.items() if key != "cached_tokens"}))
     assert span is not None
     assert not any(isinstance(one, GatewayUsage) for one in span.says)
+
+
+@pytest.mark.parametrize("request_", [ROUND_ROBIN, {key: REQUEST[key] for key in REQUEST if key != "kv_hit_rate"}])
+def test_the_count_is_the_engines_only_where_no_router_promised(request_: dict[str, object]) -> None:
+    span = read(record(request_))
+    assert span is not None
+    assert span.says[0] == GatewayUsage(request_id="r-1", prompt_tokens=160, cached_tokens=64, model="m")
+    assert all(one.predicted_blocks is None for one in span.says if isinstance(one, RouteDecision))
+    promising = read(record(), chain_comparable=True)
+    assert promising is not None
+    assert [one.cached_tokens for one in promising.says if isinstance(one, GatewayUsage | Lookup)] == [None]
 
 
 @pytest.mark.parametrize("payload", ["", "{", "[]", '{"request": 5}', '{"request": {}}', "[" * 100_000])

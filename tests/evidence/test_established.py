@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.evidence.test_grouping import span
@@ -43,13 +44,15 @@ class NoTemplates:
         return None
 
 
-def established(record: Told, asked: Reading, *, reports: bool = False) -> EstablishedEvidence:
+def established(
+    record: Told, asked: Reading, *, reports: bool = False, request: Request = REQUEST
+) -> EstablishedEvidence:
     """The evidence of a request, in a place where tiers report or do not."""
     companions = Companions(1 << 60)
     if reports:
         companions.note(TIER_SPAN, None)
     sources = Sources(CONFIG, record, Workers(CONFIG.workers), Remembered(lives(), companions), NoTemplates())
-    return sources.of_reading(RequestReport.of(REQUEST), asked, Readings(grade=Grade.DERIVED), "w")
+    return sources.of_reading(RequestReport.of(request), asked, Readings(grade=Grade.DERIVED), "w")
 
 
 def test_a_derived_chain_begins_where_the_local_hit_ended() -> None:
@@ -158,3 +161,13 @@ def test_a_section_is_established_once_and_when_it_is_asked_for() -> None:
 def test_what_was_seen_here_is_compared_with_nothing() -> None:
     record = Told(events=held(1), others=[OTHER], under={ME: [(500, 1), (500, 51)]})
     assert established(record, reading(1, 2, 3)).relations == NoRelations()
+
+
+def test_a_request_had_a_tier_where_one_reports_on_it_or_was_to_report() -> None:
+    mine = Block(key=1, parent=None, depth=0, tokens=5, prefix=5, extras=7)
+    salted = msgspec.structs.replace(mine, key=61, extras=8, kinds=("cache_salt",))
+    record = Told(blocks={(ME, 1): mine}, left=[salted])
+    reported = msgspec.structs.replace(REQUEST, offloads=(TIER_SPAN,))
+    unsure = (established(record, reading(1, 2, 3), reports=True), established(record, reading(1), request=reported))
+    assert {one.relations.equal_tokens.equal_gap for one in unsure} == {Reason.AMBIGUOUS_COPIES}
+    assert established(record, reading(1, 2, 3)).relations.equal_tokens.equal_gap is Reason.NONE

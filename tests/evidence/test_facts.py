@@ -240,18 +240,28 @@ def test_a_block_that_another_worker_was_computing_is_a_concurrent_prefill() -> 
 # --- tiers ----------------------------------------------------------------------------------------------
 
 
-def test_a_tier_on_another_workers_host_makes_that_worker_a_holder() -> None:
+GONE = prompt(text(16, "gone"))
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_tier_on_another_workers_host_makes_that_worker_a_holder_where_it_says_what_leaves(released: bool) -> None:
     scene = Scene("w", "other")
+    if released:
+        scene["other"].batch(0.5, stored(GONE, medium="CPU"), removed(GONE.keys[0], "CPU"))
     scene.serve("warm", "other", 1.0, WHAT)
     scene["other"].batch(2.0, {**stored(WHAT), "medium": "CPU"}, *(removed(key) for key in reversed(WHAT.keys)))
     scene.serve("asked", "w", 5.0, WHAT)
     verdict = scene.verdict("asked")
-    assert verdict.cause is Cause.ROUTING_MISS
-    assert verdict.holders_tiers == ("host",)
+    if released:
+        assert verdict.cause is Cause.ROUTING_MISS
+        assert verdict.holders_tiers == ("host",)
+    else:
+        assert said(verdict) == ("unknown", "ambiguous_copies")
 
 
 def test_what_a_tier_may_have_loaded_is_never_called_a_miss() -> None:
     scene = Scene("w")
+    scene["w"].batch(0.5, stored(GONE, medium="CPU"), removed(GONE.keys[0], "CPU"))
     scene.serve("warm", "w", 1.0, WHAT)
     scene["w"].batch(2.0, {**stored(WHAT), "medium": "CPU"}, *(removed(key) for key in reversed(WHAT.keys)))
     # Loaded from the host, or computed: the stores look the same.
@@ -282,7 +292,8 @@ def test_a_sibling_on_another_worker_makes_a_block_a_branch() -> None:
 def storage(scene: Scene) -> None:
     """A block that was evicted here lies in storage that llm-d's file-system backend publishes of."""
     scene.serve("first", "w", 1.0, WHAT)
-    scene["SHARED_STORAGE"].batch(2.0, stored(WHAT, medium="SHARED_STORAGE"))
+    let_go = stored(GONE, medium="SHARED_STORAGE"), removed(GONE.keys[0], "SHARED_STORAGE")
+    scene["SHARED_STORAGE"].batch(2.0, *let_go, stored(WHAT, medium="SHARED_STORAGE"))
     scene["w"].removed(3.0, WHAT, *range(12))
     scene.serve("again", "w", 5.0, WHAT)
 

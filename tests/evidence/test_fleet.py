@@ -122,6 +122,15 @@ def test_what_shared_storage_holds_is_within_reach() -> None:
     assert shared().tiers_holding == ()
 
 
+def test_storage_that_never_says_what_leaves_it_may_have_lost_what_it_got() -> None:
+    said = shared(*held(1, by=STORAGE, tier=Tier.REMOTE), keeping=[Tier.REMOTE])
+    assert (said.tiers_holding, said.tier_gap) == ((), Reason.AMBIGUOUS_COPIES)
+    own = Told(below={ME: [Tier.HOST, Tier.DISK]}, events=[*held(1, tier=Tier.HOST), *held(1, tier=Tier.DISK)])
+    own.keeping = [Tier.HOST]
+    mine = facts(own, here=EVICTED).tiers
+    assert (mine.tiers_holding, mine.tier_gap) == ((Tier.DISK,), Reason.AMBIGUOUS_COPIES)
+
+
 def test_what_shared_storage_got_around_the_lookup_was_not_surely_there() -> None:
     said = shared(*held(1, by=STORAGE, tier=Tier.REMOTE, at=LOOKED + 5))
     assert (said.tiers_holding, said.tier_gap) == ((), Reason.CLOCK_SKEW)

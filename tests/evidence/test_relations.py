@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.evidence.told import LOOKED, ME, OTHER, Event, Told, elsewhere, held, lives, reading
+from tests.evidence.told import LOOKED, ME, OTHER, Event, Told, elsewhere, held, lives, peers_of, reading
 from whymiss.evidence.requests.request_log import RequestLog
 from whymiss.evidence.sections.relations import _LATE_MAX, Relations
-from whymiss.model import Block, Reason, Repeats
+from whymiss.model import Block, Reason, Removal, Repeats, Residency, Tier
 
 PARENT, CHAIN = 99, (1, 2, 3)
 SIBLING = 51
@@ -53,6 +53,40 @@ def test_one_process_gives_one_key_to_one_identity() -> None:
     assert (same.differing_kinds, same.equal_gap) == (None, Reason.AMBIGUOUS_CHAIN)
     assert (other.differing_kinds, other.equal_gap) == (("cache_salt",), Reason.NONE)
     assert relations(Told()).equal_tokens.equal_gap is Reason.NONE
+
+
+SALTED = block(61, 8, "cache_salt")
+
+
+def below(*events: Event, tiers: tuple[Tier, ...] = (Tier.HOST,), **told: Any) -> tuple[tuple[str, ...] | None, Reason]:
+    """What tiers make of a block with the tokens of the missed one that the device had under another salt."""
+    record = Told(**{"left": [SALTED], "below": {ME: list(tiers)}, "events": list(events), **told})
+    said = relations(record).equal_tokens
+    return said.differing_kinds, said.equal_gap
+
+
+def left_tier(tier: Tier = Tier.HOST) -> Event:
+    return Event(ME, 600, 61, Residency.EVICTED, tier, removal=Removal.REMOVED)
+
+
+def test_the_same_tokens_under_another_salt_may_be_in_a_tier() -> None:
+    assert below(*held(61, tier=Tier.HOST)) == (("cache_salt",), Reason.NONE)
+    assert below(*held(61, tier=Tier.HOST), keeping=[Tier.HOST]) == (None, Reason.AMBIGUOUS_COPIES)
+    assert below(left_tier()) == (None, Reason.NONE)
+    assert below(*held(61, tier=Tier.HOST), left=[block(61)]) == (None, Reason.NONE), "one identity has one key"
+
+
+def test_a_tier_that_never_named_them_may_hold_them_under_a_key_of_its_own() -> None:
+    assert below() == (None, Reason.AMBIGUOUS_COPIES)
+    assert below(left_tier(), tiers=(Tier.HOST, Tier.DISK)) == (None, Reason.AMBIGUOUS_COPIES)
+    assert below(tiers=()) == (None, Reason.NONE), "there is no tier"
+
+
+def test_a_tier_that_only_spans_tell_of_may_hold_them_too() -> None:
+    record = Told(left=[SALTED], blocks=KNOWN)
+    peers = peers_of(record, reading(*CHAIN, first=1))
+    for tiered, gap in ((True, Reason.AMBIGUOUS_COPIES), (False, Reason.NONE)):
+        assert Relations(peers, chain_known=True, tiered=tiered).equal_tokens.equal_gap is gap
 
 
 # --- siblings --------------------------------------------------------------------------------------------

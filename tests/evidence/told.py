@@ -87,6 +87,10 @@ class Told(msgspec.Struct, kw_only=True):
     under: dict[StreamId, list[tuple[int, int]]] = {}
     """Blocks under the parent of the missed one by (time, key)."""
     equal: list[Block] = []
+    left: list[Block] = []
+    """Stored once with the tokens of the missed block."""
+    keeping: list[Tier] = []
+    """Tiers of which no removal was ever published."""
     alike: dict[StreamId, list[Block]] = {}
     leading: dict[StreamId, int] = {}
     """How much of the chain a stream held under other keys; by default one block."""
@@ -136,6 +140,12 @@ class Told(msgspec.Struct, kw_only=True):
     def like(self, peers: Sequence[Peer], block: Block) -> Sequence[tuple[Peer, Sequence[Block]]]:
         found = [(peer, peer.record.like(block, peer.at.before)) for peer in peers]
         return [(peer, blocks) for peer, blocks in found if blocks]
+
+    def stored_like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
+        return self.left
+
+    def releases(self, stream: StreamId, tier: Tier) -> bool:
+        return tier not in self.keeping
 
     def _fitting(self, streams: Sequence[StreamId], block_size: int) -> Sequence[ToldStream]:
         return [self.stream(one) for one in streams if self.sizes.get(one, 16) in {None, block_size}]

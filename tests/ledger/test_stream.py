@@ -7,6 +7,7 @@ import pytest
 
 from tests.ledger.batches import CLEARED, DIGESTER, decode, removed, stored
 from tests.ledger.test_sequencer import REPLAYED, STREAM, A, B, store
+from whymiss.ledger.checkpoint import dump, load
 from whymiss.ledger.events import KvBatch
 from whymiss.ledger.ledger import Delivery, Ledger
 from whymiss.ledger.stream import HOLES_MAX, StreamRecord
@@ -137,3 +138,26 @@ def test_a_hybrid_model_matches_in_common_multiples_of_its_blocks() -> None:
     ]
     ledger.accept(STREAM, 0, said(SECOND, *groups))
     assert ledger.stream(STREAM).match_unit() == 12
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_tier_is_seen_to_let_go_once_a_removal_of_it_was_published(taken: bool) -> None:
+    ledger = Ledger()
+    events = [stored([KEY], medium="CPU"), stored([KEY]), removed(KEY)]
+    ledger.accept(STREAM, 0, said(10, *events, *([removed(KEY, medium="CPU")] if taken else [])))
+    again = Ledger()
+    load(b"".join(dump(ledger, now=0.0, unix_nanos=0)), again, now=0.0, unix_nanos=0)
+    for one in (ledger, again):
+        assert one.releases(STREAM, Tier.HOST) is taken
+        assert not one.releases(STREAM, Tier.DISK)
+
+
+def test_what_was_stored_with_the_same_tokens_is_found_when_it_is_no_longer_held() -> None:
+    ledger = Ledger(digester=DIGESTER)
+    salted = stored([KEY + 1], extra_keys=[["salt"]])
+    ledger.accept(STREAM, 0, said(10, salted, removed(KEY + 1), stored([KEY]), stored([KEY + 2], tokens=(8, 9))))
+    mine = ledger.stream(STREAM).block(KEY)
+    assert mine is not None
+    assert [one.key for one in ledger.stored_like(STREAM, mine, 3)] == [KEY + 1]
+    assert ledger.stored_like(STREAM, mine, 0) == []
+    assert ledger.stream(STREAM).same_tokens(KEY, 3) == []

@@ -45,6 +45,8 @@ FACTS = guards(
         replace("Call", "Identities()"),
     ),
     ("tiers-left", "a tier that never named a block may name it otherwise", replace("Compare", "bool(states)")),
+    ("facts-tiered", "a tier that spans tell of may hold the same tokens", drop_operand("or", 0)),
+    ("facts-tiered-lost", "a request whose report was lost had a tier too", drop_operand("or", 1)),
     ("facts-tier-spoken", "a tier that publishes what it holds had none to promise", drop()),
     ("facts-tier-gap", "a hole in the tier's record hides what it held", drop_operand("and", 0)),
     ("facts-tier-holding", "a tier that held the block may have promised it", drop_operand("and", 1)),

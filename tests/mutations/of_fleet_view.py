@@ -10,7 +10,8 @@ VIEW = guards(
     ("view-before", "another's clock may be behind", drop_operand("-", 1)),
     ("view-until", "another's clock may be ahead", drop_operand("+", 1)),
     ("view-clocks", "clocks are as far apart as they show", drop_operand("+", 1)),
-    ("doubt-ambiguous", "ambiguous copies elsewhere", drop()),
+    ("doubt-kept", "a tier elsewhere that never says what leaves it", drop_operand("or", 0)),
+    ("doubt-ambiguous", "ambiguous copies elsewhere", drop_operand("or", 1)),
     ("doubt-unknown", "a hole after another's last operation", drop()),
     ("doubt-unseen", "never seen needs a whole record", drop()),
     ("doubt-hole-since", "a hole since another's last operation", drop()),
@@ -40,6 +41,7 @@ VIEW = guards(
 
 ELSEWHERE = guards(
     "tests/evidence/test_fleet.py tests/evidence/test_merging.py tests/evidence tests/cases",
+    ("tiers-kept", "what never says what leaves it may have lost what it got", drop()),
     ("tiers-certain", "an unsure count is no cost", take("else")),
     ("tiers-gap", "a hole in a tier's record", drop()),
     ("tiers-unnamed", "what this worker said of its tiers may be in the hole", drop()),
@@ -70,7 +72,8 @@ ELSEWHERE = guards(
         replace("Attribute", "Name_1.at.after", 3),
     ),
     ("shared-doubt", "storage that has been idle since may have lost what it held", replace("Call", "Reason.NONE")),
-    ("shared-resident", "only what storage holds is within reach", replace("Compare", "True")),
+    ("shared-resident", "only what storage holds is within reach", drop_operand("and", 0)),
+    ("shared-kept", "storage that never says what leaves it", drop_operand("and", 1)),
     ("shared-count", "a hole in the storage's record", replace("Call", "Reason.NONE", 1)),
     ("holdings-merged-cost", "what others lost is not counted where another part holds it", take("else", 1)),
     ("holdings-merged-certain", "an unsure count of one part is none of the whole", take("else")),

@@ -6,8 +6,9 @@ from .mutation import guards
 from .operators import always, drop, drop_operand, instead, negate, never, replace, take
 
 INTAKE = guards(
-    "tests/ledger/memtable/test_segment_builder.py tests/ledger/decode/test_coalescing.py tests/ledger/test_naive_agreement.py",
+    "tests/ledger/memtable/test_segment_builder.py tests/ledger/decode/test_coalescing.py tests/ledger/test_naive_agreement.py tests/ledger/test_stream.py",
     ("intake-all-groups", "a removal without a group is of all groups", replace("IfExp", "(Attribute_0 or 0,)")),
+    ("intake-releasing", "a tier is seen to let go", drop()),
     ("intake-dense-device", "only the device's dense group chains", drop_operand("and", 1)),
     ("intake-report", "a re-announcement changes no count", never("and")),
     ("intake-report-sparse", "a sparse group's re-announcement changes no count", always()),

@@ -76,6 +76,7 @@ CHECKPOINT = guards(
     ("checkpoint-silence", "a silent publisher is silent afterwards", drop()),
     ("checkpoint-life", "where the present life begins is not forgotten", instead("Attribute_0 = Attribute_2")),
     ("checkpoint-known", "which groups this life described is not forgotten", drop()),
+    ("checkpoint-releasing", "which tiers let go is not forgotten", drop()),
     ("checkpoint-tiers", "which tiers were named is not forgotten", drop()),
 )
 

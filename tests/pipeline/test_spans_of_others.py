@@ -112,4 +112,4 @@ def test_a_record_of_dynamo_is_evidence_and_leaves_without_its_payload() -> None
     assert list(spans(flow.drain())) == ["engine.generate"]
     assert flow.judged is not None
     (judged,) = flow.judged
-    assert judged.verdict.cached_tokens == 64 or judged.request.gateways
+    assert judged.request.routes

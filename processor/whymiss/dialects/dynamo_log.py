@@ -3,7 +3,7 @@
 | reads, from ``payload`` | from | note |
 |---|---|---|
 | request ids | ``request.{request_id,x_request_id}`` | the only keys to join by: it has no trace id |
-| prompt tokens, cached tokens | ``request.{input_tokens,cached_tokens}`` | what the engine really reused |
+| prompt tokens, cached tokens | ``request.{input_tokens,cached_tokens}`` | what the engine reused, but where ``kv_hit_rate`` is there: then it is what the router promised, and no count |
 | workers and ranks of both halves | ``request.worker.{prefill,decode}_{worker_id,dp_rank}`` | |
 | promised blocks | ``request.kv_hit_rate`` of the input blocks | only where the product is a whole number |
 | the prompt's whole chain | ``request.replay.input_sequence_hashes`` | in *Dynamo's* hash family |
@@ -159,11 +159,14 @@ def _text(fields: Mapping[str, object], key: str) -> str | None:
 
 
 def _says(request: Mapping[str, object], identity: str, *, chain_comparable: bool) -> tuple[Evidenced, ...]:
-    prompt, cached = count(_value(request, "input_tokens")), count(_value(request, "cached_tokens"))
+    prompt, rate = count(_value(request, "input_tokens")), real(_value(request, "kv_hit_rate"))
+    told = count(_value(request, "cached_tokens"))
+    # A KV router writes its promise there, whatever the engine reused.
+    cached = told if request.get("kv_hit_rate") is None else None
     replay = _mapping(request.get("replay"))
     chain, size = _chain(replay), count(_value(replay, "trace_block_size"))
     said: list[Evidenced] = []
-    if cached is not None:
+    if told is not None:
         said.append(
             GatewayUsage(request_id=identity, prompt_tokens=prompt, cached_tokens=cached, model=_text(request, "model"))
         )
@@ -177,7 +180,7 @@ def _says(request: Mapping[str, object], identity: str, *, chain_comparable: boo
                 expected_keys=chain,
             )
         )
-    promised = _promised(real(_value(request, "kv_hit_rate")), prompt, size)
+    promised = _promised(rate, prompt, size)
     said.extend(_routes(request, _text(request, "x_request_id") or identity, promised))
     return tuple(said)
 
@@ -223,7 +226,7 @@ def _routes(request: Mapping[str, object], identity: str, promised: int | None) 
 
 EMITTER = Emitter(
     name="Dynamo, request-trace record (log)",
-    gives="actual cached tokens, promised blocks, workers and ranks",
+    gives="promised blocks of a KV router, cached tokens without one, workers and ranks",
     lacks="trace id; its hashes are of Dynamo's own family",
     switch_on="`DYN_REQUEST_TRACE=1` with the otel sink",
     request_ids=request_ids,

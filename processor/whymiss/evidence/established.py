@@ -174,7 +174,11 @@ class EstablishedEvidence:
         """Blocks that are like the missed one."""
         if self._missed is None or not self._unseen:  # guard: facts-relatives-unseen
             return NoRelations()
-        return Relations(self._peers, chain_known=self.lookup.chain_known)
+        # guard: facts-tiered, facts-tiered-lost
+        tiered = self._report.offload is not None or bool(
+            self._sources.lost(Companion.OFFLOAD, self._report, self._worker)
+        )
+        return Relations(self._peers, chain_known=self.lookup.chain_known, tiered=tiered)
 
     @cached_property
     def promises(self) -> PromiseEvidence:

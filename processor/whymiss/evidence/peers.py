@@ -89,9 +89,17 @@ class Peers:
     def _around(self, records: Sequence[StreamView]) -> Sequence[Peer]:
         return self._fleet.around(self.missed.stream, records, self._lookback, self._tolerance) if records else ()
 
+    def releases(self, stream: StreamId, tier: Tier) -> bool:
+        """Whether a record shows when a block leaves a tier: some emitters publish what a tier stores and no more."""
+        return tier is Tier.DEVICE or self._fleet.releases(stream, tier)
+
+    def stored_like(self, block: Block) -> Sequence[Block]:
+        """What the serving worker had stored by the lookup with the tokens of a block under other keys, held or not."""
+        return self._fleet.stored_like(self.missed.stream, block, self.missed.reading.position)
+
     def doubt(self, peer: Peer, tier: Tier, key: int, fact: Fact) -> Reason:
         """Why another worker's record does not show what it held of a block at the lookup."""
-        if fact.state is Residency.AMBIGUOUS:  # guard: doubt-ambiguous
+        if self._is_unclear(peer, tier, fact):
             return Reason.AMBIGUOUS_COPIES
         if fact.state is Residency.UNKNOWN:  # guard: doubt-unknown
             return Reason.FLEET_VIEW_PARTIAL
@@ -111,6 +119,11 @@ class Peers:
         if _changes(peer.record, tier, key, at.after, at.confirmed) and not self.of_later_work(peer, tier, key):
             return Reason.CLOCK_SKEW
         return Reason.NONE
+
+    def _is_unclear(self, peer: Peer, tier: Tier, fact: Fact) -> bool:
+        """Whether a block may be in a tier or not, although all that was published of it is known."""
+        kept = fact.state is Residency.RESIDENT and not self.releases(peer.stream, tier)
+        return kept or fact.state is Residency.AMBIGUOUS  # guard: doubt-kept, doubt-ambiguous
 
     def _own_work(self, peer: Peer, key: int) -> bool:
         """Whether all that happened to a block around the lookup is that this request's decode half received it.

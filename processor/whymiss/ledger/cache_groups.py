@@ -14,6 +14,8 @@ class CacheGroups:
     def __init__(self) -> None:
         self.specs: dict[int, GroupSpec] = {}
         self.tiers: set[Tier] = set()
+        self.releasing: set[Tier] = set()
+        """Tiers below the device of which removals were published: what was stored in another one may long have left it."""
         self.block_size: int | None = None
         """Tokens a block of the dense group."""
         self.known: set[int] = set()

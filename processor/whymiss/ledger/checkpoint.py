@@ -76,6 +76,7 @@ class _Stream(msgspec.Struct):
     specs: list[GroupSpec]
     known: list[int]
     tiers: list[Tier]
+    releasing: list[Tier]
     block_size: int | None
     kinds: list[tuple[str, ...]]
     nanos: bytes
@@ -245,6 +246,7 @@ def _noted(stream: StreamId, sequencer: Sequencer, now: float) -> tuple[_Stream,
         specs=list(groups.specs.values()),
         known=sorted(groups.known),
         tiers=sorted(groups.tiers),
+        releasing=sorted(groups.releasing),
         block_size=groups.block_size,
         kinds=list(record.memtable.chain_tails.kinds),
         nanos=history.time_index.nanos.tobytes(),
@@ -271,6 +273,7 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     groups.specs = {spec.group: spec for spec in about.specs}
     groups.known = set(about.known)  # guard: checkpoint-known
     groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
+    groups.releasing = set(about.releasing)  # guard: checkpoint-releasing
     groups.block_size = about.block_size
     record.memtable.chain_tails.kinds[:] = about.kinds
     for reset in about.resets:  # guard: checkpoint-barriers

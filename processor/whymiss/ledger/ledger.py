@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..model import SECOND, Block, Lookback, Peer, Positions, StreamId, StreamView
+from ..model import SECOND, Block, Lookback, Peer, Positions, StreamId, StreamView, Tier
 from .decode.message import owns_tier
 from .events import KvBatch
 from .hashing import Digester
 from .ports import EVER, Condition, StreamHealth
+from .query.same_tokens import stored_like
+from .query.siblings import Siblings
 from .retention import Retention
 from .sequencer import Arrival, Delivery, SequencedBatch, Sequencer
 from .stream import StreamRecord
@@ -220,6 +222,19 @@ class Ledger:
         """Which peers had blocks with the tokens of another stream's under other keys by the lookup, and these."""
         found = [(peer, peer.record.like(block, peer.at.before)) for peer in peers]
         return [(peer, blocks) for peer, blocks in found if blocks]
+
+    def stored_like(self, stream: StreamId, block: Block, position: int) -> Sequence[Block]:
+        """Blocks that a stream stored with the tokens of a block under other keys, held or not, the last ones first."""
+        record = self._streams[stream].record
+        record.settle()
+        block_of = Siblings(record.history, record.memtable.chain_tails).block_of
+        return [block_of(*place) for place in stored_like(record.history, block, position).values()]
+
+    def releases(self, stream: StreamId, tier: Tier) -> bool:
+        """Whether a stream has published that a tier let go of something."""
+        record = self._streams[stream].record
+        record.settle()
+        return tier in record.cache_groups.releasing
 
     def shared_storage(self, stream: StreamId, block_size: int) -> Sequence[StreamRecord]:
         """Records of storage that workers of the stream's model share."""

@@ -20,6 +20,7 @@ from .evidence import (
     Siblings,
     TierEvidence,
 )
+from .fleet_view import FleetView, Peer
 from .history import (
     DENSE_KINDS,
     Block,
@@ -27,12 +28,10 @@ from .history import (
     ChainFacts,
     Coverage,
     Fact,
-    FleetView,
     GroupSpec,
     Hole,
     Lookback,
     MissedChain,
-    Peer,
     Positions,
     PublishedBatch,
     Repeats,

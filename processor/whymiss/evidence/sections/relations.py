@@ -18,6 +18,7 @@ from ...model import (
     Peer,
     Reason,
     Repeats,
+    Residency,
     Siblings,
     StreamView,
     Tier,
@@ -34,14 +35,16 @@ _LATE_MAX = 16
 class Relations:
     """Implements ``model.RelationEvidence`` for a block that the serving worker never held."""
 
-    def __init__(self, peers: Peers, *, chain_known: bool) -> None:
+    def __init__(self, peers: Peers, *, chain_known: bool, tiered: bool = False) -> None:
+        """``tiered`` says that the request had a tier below the device, by its own spans or by those of others."""
         self._peers = peers
+        self._tiered = tiered
         self._chain_known = chain_known
 
     @cached_property
     def equal_tokens(self) -> EqualTokens:
         """The same tokens here under other keys."""
-        return equal_tokens(self._peers.missed)
+        return equal_tokens(self._peers, tiered=self._tiered)
 
     @cached_property
     def identities(self) -> Identities:
@@ -72,8 +75,9 @@ class NoRelations(msgspec.Struct, frozen=True):
 # --- the same tokens here -----------------------------------------------------------------------------
 
 
-def equal_tokens(missed: Missed) -> EqualTokens:
+def equal_tokens(peers: Peers, *, tiered: bool) -> EqualTokens:
     """What is known of resident blocks with the tokens of the first missed one, and of the block itself."""
+    missed = peers.missed
     record, reading, block, key = missed.record, missed.reading, missed.block, missed.chain[0]
     if block is None or block.prefix is None:
         return EqualTokens(equal_gap=_untold(missed, block))  # guard: relatives-tokens
@@ -83,7 +87,8 @@ def equal_tokens(missed: Missed) -> EqualTokens:
         return EqualTokens(equal_gap=Reason.HISTORY_EXPIRED)  # guard: relatives-parent
     equal = record.same_tokens(key, reading.position)
     if not equal:
-        return EqualTokens()
+        # guard: equal-below
+        return below(peers, block) if tiered or record.tiers() else EqualTokens()
     different = [kinds_between(block, other) for other in equal if may_differ(block, other)]
     return EqualTokens(  # guard: relatives-same
         differing_kinds=min(different, key=lambda kinds: (len(kinds), kinds)) if different else None,
@@ -91,6 +96,27 @@ def equal_tokens(missed: Missed) -> EqualTokens:
         equal_gap=Reason.NONE if different else Reason.AMBIGUOUS_CHAIN,
         equal_leading=record.same_tokens_leading(missed.chain, reading.position),
     )
+
+
+def below(peers: Peers, block: Block) -> EqualTokens:
+    """What the worker's tiers hold of blocks with the tokens of the missed one that the device had and lost.
+
+    A tier that never named such a block says nothing of it: it may name its blocks in a hash family of its own.
+    """
+    missed = peers.missed
+    gap = Reason.NONE
+    for other in peers.stored_like(block):
+        if not may_differ(block, other):  # guard: below-differ
+            continue
+        tiers = missed.record.tiers()
+        states = [missed.record.as_of((other.key,), missed.reading.position, tier=tier)[0].state for tier in tiers]
+        for tier, state in zip(tiers, states, strict=True):
+            # guard: below-resident, below-releases
+            if state is Residency.RESIDENT and peers.releases(missed.stream, tier):
+                return EqualTokens(differing_kinds=kinds_between(block, other))
+        if Residency.EVICTED not in states or len(set(states)) > 1:  # guard: below-left
+            gap = Reason.AMBIGUOUS_COPIES
+    return EqualTokens(equal_gap=gap)
 
 
 def _untold(missed: Missed, block: Block | None) -> Reason:

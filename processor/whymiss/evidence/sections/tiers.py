@@ -37,7 +37,7 @@ def _most(one: Storage, other: Storage) -> int | None:
 def tier_evidence(peers: Peers) -> TierEvidence:
     """What the worker's own tiers held, which are those that it publishes of, and then what workers share."""
     missed = peers.missed
-    own, own_gap = own_tiers(missed)
+    own, own_gap = own_tiers(peers)
     both = own.merged(shared_tiers(peers, peers.storage()))
     gap = own_gap or reason_of(both.gap)
     if not gap and not missed.record.tiers():
@@ -48,14 +48,17 @@ def tier_evidence(peers: Peers) -> TierEvidence:
     return TierEvidence(tiers_holding=tuple(sorted(both.holding)), tier_blocks=both.blocks, tier_gap=gap)
 
 
-def own_tiers(missed: Missed) -> tuple[Storage, Reason]:
+def own_tiers(peers: Peers) -> tuple[Storage, Reason]:
     """What the worker's own tiers held, and why one may have held the block all the same."""
-    found, gap = Storage(), Reason.NONE
+    missed, found, gap = peers.missed, Storage(), Reason.NONE
     tiers = missed.record.tiers()
     history_gap = missed.history_gap(missed.record) if tiers else Reason.NONE
     for tier in tiers:
         states = missed.record.as_of(missed.chain, missed.reading.position, tier=tier)
         if states[0].state is Residency.RESIDENT:
+            if not peers.releases(missed.stream, tier):  # guard: tiers-kept
+                gap = gap or Reason.AMBIGUOUS_COPIES
+                continue
             found = found.merged(Storage(holding=frozenset({tier}), blocks=certain(states, HELD, history_gap)))
         gap = gap or gap_after(states, 0, history_gap)  # guard: tiers-gap
     return found, gap
@@ -78,7 +81,8 @@ def shared_tiers(peers: Peers, owners: Iterable[Peer]) -> Storage:
         for tier in owner.record.tiers():
             states = owner.record.as_of(missed.chain, owner.at.before, tier=tier)  # guard: shared-before
             doubt = peers.doubt(owner, tier, missed.chain[0], states[0])  # guard: shared-doubt
-            held = states[0].state is Residency.RESIDENT  # guard: shared-resident
+            # guard: shared-resident, shared-kept
+            held = states[0].state is Residency.RESIDENT and peers.releases(owner.stream, tier)
             blocks = certain(states, HELD, missed.history_gap(owner.record)) if held else None  # guard: shared-count
             found = found.merged(
                 Storage(

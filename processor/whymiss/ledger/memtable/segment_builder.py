@@ -82,6 +82,8 @@ class SegmentBuilder:
     # --- removals -----------------------------------------------------------------------------
 
     def _remove(self, event: Removed, base: int) -> None:
+        if event.tier is not Tier.DEVICE:
+            self._groups.releasing.add(event.tier)  # guard: intake-releasing
         codes = ((event.at + (base - self._begin)) * 2).astype(np.uint32)
         # guard: intake-all-groups
         groups = (event.group,) if event.group is not None else tuple(self._groups.specs) or (0,)

@@ -61,17 +61,9 @@ class EqualTokenBlocks:
 
     def like(self, mine: Block, position: int) -> Sequence[Block]:
         """The same for a block of any stream."""
-        if mine.prefix is None or mine.tokens is None:
+        last = stored_like(self._history, mine, position)
+        if not last:
             return []
-        candidates: dict[int, tuple[ChainTable, int]] = {}
-        for part in self._history.pruning().segments_with_digest(mine.tokens, position):
-            chains = part.chains
-            for row in _rows_at_depth(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
-                candidates.setdefault(int(chains.keys[row]), (chains, row))
-        candidates.pop(mine.key, None)  # guard: equal-self
-        if not candidates:
-            return []
-        last = dict(islice(reversed(candidates.items()), EQUAL_TOKENS_MAX))
         resident = self._as_of(_column(last), position).are(Residency.RESIDENT)
         # guard: equal-resident
         found = [self._block_of(*place) for place, held in zip(last.values(), resident.tolist(), strict=True) if held]
@@ -164,6 +156,22 @@ class EqualTokenBlocks:
         # A chain leaves from its end on, and one block is told quickly.
         last = self._as_of(keys[-1:], position).are(Residency.RESIDENT)
         return bool(last.all()) and bool(self._as_of(keys, position).are(Residency.RESIDENT).all())  # guard: whole-held
+
+
+def stored_like(history: SegmentStore, mine: Block, position: int) -> dict[int, tuple[ChainTable, int]]:
+    """Where blocks with the tokens of a block from block 0 on are described that were stored before a position.
+
+    By key, held or not, but for the block's own key; the last ``EQUAL_TOKENS_MAX``, the last stored one first.
+    """
+    if mine.prefix is None or mine.tokens is None:
+        return {}
+    candidates: dict[int, tuple[ChainTable, int]] = {}
+    for part in history.pruning().segments_with_digest(mine.tokens, position):
+        chains = part.chains
+        for row in _rows_at_depth(chains, chains.with_prefix(mine.tokens, mine.prefix), mine.depth, position):
+            candidates.setdefault(int(chains.keys[row]), (chains, row))
+    candidates.pop(mine.key, None)  # guard: equal-self
+    return dict(islice(reversed(candidates.items()), EQUAL_TOKENS_MAX))
 
 
 def _alike(
