@@ -79,6 +79,7 @@ def test_an_idle_holder_is_named_only_once_it_speaks_again() -> None:
     scene = Scene("w", "other", confirmed=False)
     scene.serve("warm", "other", 1.0, WHAT)
     scene.serve("asked", "w", 5.0, WHAT)
+    scene["w"].stirs(6.0)  # Only the holder is still idle.
     assert said(scene.verdict("asked")) == ("unknown", "evidence_late")
     scene["other"].stirs(6.0)
     assert scene.verdict("asked").cause is Cause.ROUTING_MISS
