@@ -112,3 +112,12 @@ def test_a_twin_whose_worker_is_not_known_may_own_the_only_chain(known: bool) ->
     scene.engine("two", "w" if known else "", 5.001, 203)
     scene["w"].stored(5.0 + STEP, prompt(text(200, "new")))
     assert scene.verdict("one").cause is Cause.UNKNOWN
+
+
+def test_a_prompt_of_pairs_has_one_less_than_tokens() -> None:
+    scene = Scene("w")
+    whole = prompt(text(32))
+    pairs = [list(pair) for pair in zip(whole.tokens, whole.tokens[1:17], strict=False)]
+    scene.engine("asked", "w", 5.0, 32)
+    scene["w"].batch(5.0 + STEP, stored(whole, 0, 1, token_ids=pairs))
+    assert scene.verdict("asked").cause is Cause.NO_RECENT_MATCH

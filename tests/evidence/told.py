@@ -77,6 +77,8 @@ class Told(msgspec.Struct, kw_only=True):
     batches: dict[StreamId, list[int]] = {}
     """Times of batches after the lookup; by default one, long after it."""
     sizes: dict[StreamId, int | None] = {}
+    paired: list[StreamId] = []
+    """Streams whose token ids are pairs."""
     specs: list[GroupSpec] = []
     others: list[StreamId] = []
     owners: list[StreamId] = []
@@ -167,6 +169,10 @@ class ToldStream(msgspec.Struct, frozen=True, kw_only=True):
 
     def block_size(self) -> int | None:
         return self.told.sizes.get(self.stream, 16)
+
+    @property
+    def pairs(self) -> bool:
+        return self.stream in self.told.paired
 
     def match_unit(self) -> int | None:
         return self.told.unit

@@ -63,3 +63,18 @@ def test_a_dense_group_keeps_the_size_of_its_first_store_from_a_root() -> None:
     groups.forget_life()
     assert groups.learn(one(stored([1], (1, 2, 3), block_size=3)))
     assert groups.block_size == 3
+
+
+def test_pairs_are_noticed_until_a_new_life() -> None:
+    plain, pairs = one(stored(tokens=(1, 2)) | DENSE), one(stored(tokens=[[1, 2], [2, 3]]) | DENSE)
+    groups = CacheGroups()
+    groups.learn(plain)
+    assert not groups.pairs
+    assert groups.is_news(pairs)
+    groups.learn(pairs)
+    assert groups.pairs
+    assert not groups.is_news(pairs)
+    assert not groups.is_news(plain)
+    groups.forget_life()
+    groups.learn(plain)
+    assert not groups.pairs

@@ -120,12 +120,22 @@ def test_where_the_present_life_begins() -> None:
         assert [time_index.time_of(seq) for seq in range(3)] == [None, None, 3 * SECOND]
 
 
-def test_what_kind_this_life_s_groups_are() -> None:
+def test_what_kind_and_size_this_life_s_groups_have() -> None:
     event = store(2, B).events[0]
     later = msgspec.structs.replace(event, block_size=32, kind="sliding_window")
     ledger = resumed(known())
+    assert not ledger.stream(STREAM).other_sizes
     ledger.accept(STREAM, 1, KvBatch(unix_nanos=2 * SECOND, events=[later], count=1))
-    assert [(spec.kind, spec.block_size) for spec in ledger.stream(STREAM).groups()] == [("", 32)]
+    assert [(spec.kind, spec.block_size) for spec in ledger.stream(STREAM).groups()] == [("", 16)]
+    assert resumed(ledger).stream(STREAM).other_sizes
+
+
+def test_whether_token_ids_are_pairs() -> None:
+    event = msgspec.structs.replace(store(2, B).events[0], pairs=True)
+    ledger = known()
+    ledger.accept(STREAM, 1, KvBatch(unix_nanos=2 * SECOND, events=[event], count=1))
+    assert not known().stream(STREAM).pairs
+    assert resumed(ledger).stream(STREAM).pairs
 
 
 @pytest.mark.parametrize(("silent", "health"), [(59.0, StreamHealth.WHOLE), (60.0, StreamHealth.SILENT)])

@@ -78,6 +78,8 @@ GROUPS = guards(
     ("groups-life", "a restart may bring another model", drop()),
     ("groups-dense-first", "dense groups come first", negate("not")),
     ("groups-dense-size", "the block size is the dense group's", always()),
+    ("groups-pairs", "pairs do not go unnoticed", drop()),
+    ("groups-life-pairs", "a restart may bring plain token ids", drop()),
 )
 
 KEYS = guards(
@@ -119,6 +121,12 @@ SINGLES = guards(
     ("singles-group-range", "a group index out of range", drop_operand("and", 1)),
     ("singles-whole", "token ids of other blocks", drop()),
     ("singles-whole-unread", "token ids of other blocks, if they are only counted", take("then")),
+)
+
+PAIRS = guards(
+    "tests/ledger/decode/test_tolerance.py",
+    ("singles-pairs-unread", "pairs that are only counted are pairs", replace("Compare", "True")),
+    ("tokens-pairs", "pairs are no numbers", drop()),
 )
 
 TOKENS = guards(

@@ -77,6 +77,9 @@ CHECKPOINT = guards(
     ("checkpoint-life", "where the present life begins is not forgotten", instead("Attribute_0 = Attribute_2")),
     ("checkpoint-known", "which groups this life described is not forgotten", drop()),
     ("checkpoint-releasing", "which tiers let go is not forgotten", drop()),
+    ("checkpoint-rooted", "whose block size is settled is not forgotten", drop()),
+    ("checkpoint-pairs", "that token ids are pairs is not forgotten", drop()),
+    ("checkpoint-other-sizes", "that there were blocks of another size is not forgotten", drop()),
     ("checkpoint-tiers", "which tiers were named is not forgotten", drop()),
 )
 

@@ -19,6 +19,7 @@ LAZINESS = (
         ("news-life", "a group of a new life", drop_operand("or", 1)),
         ("news-size", "a group whose blocks have another size now", drop_operand("or", 2)),
         ("news-dense", "another dense group's blocks have another size", never("and")),
+        ("news-pairs", "token ids that are pairs", drop()),
     ),
 )
 PEERS = (

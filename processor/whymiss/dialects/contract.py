@@ -51,7 +51,7 @@ LOOKUPS = Part(
             kind=SIZE,
             unit="tokens a block",
             meaning="The size of the blocks that the hashes stand for.",
-            missing="`attribution.block_size`, else that of the worker's KV events; without any: `unknown`.",
+            missing="That of the worker's KV events, else `attribution.block_size`; without any: `unknown`.",
             example=16,
         ),
         Declared(

@@ -124,6 +124,8 @@ class Followed:
         record, size = self.record, self.record.block_size()
         if size is None:
             return
+        if record.pairs and not self._habits.pairs:  # guard: accounts-pairs
+            self._change(msgspec.structs.replace(self._habits, pairs=True))
         if self._taken < record.end:
             self._take(record, record.batches_from(self._taken), size)
         if self.lives:
@@ -162,10 +164,14 @@ class Followed:
         self._continued += 1
         self._replayed += self.record.as_of(store.keys[:1], store.position)[0].state is Residency.RESIDENT
         if self._continued >= LEARNED_STORES and self._replayed >= LEARNED_SHARE * self._continued:
-            self._habits = msgspec.structs.replace(self._habits, replays_last=True)
-            for life in self.lives:
-                life.stream.habits = self._habits
-            self._account.renew()
+            self._change(msgspec.structs.replace(self._habits, replays_last=True))
+
+    def _change(self, habits: Habits) -> None:
+        """Count anew with another habit. What was learned of one life holds for those before it."""
+        self._habits = habits
+        for life in self.lives:
+            life.stream.habits = habits
+        self._account.renew()
 
     def _life(self, batch: PublishedBatch, size: int) -> Stream:
         if self.lives and not batch.restarted_before:

@@ -18,11 +18,13 @@ class CacheGroups:
         """Tiers below the device of which removals were published: what was stored in another one may long have left it."""
         self.block_size: int | None = None
         """Tokens a block of the dense group."""
+        self.pairs = False
+        """Whether a dense group's token ids are pairs of a token and the next one, in the present life (EAGLE)."""
         self.known: set[int] = set()
         """Groups described since the publisher began its present life."""
         self._listed: list[GroupSpec] | None = None
         self._last: tuple[int, int, bool] | None = None
-        self._rooted: set[int] = set()
+        self.rooted: set[int] = set()
         """Groups of which a store began at a root in the present life: its size is the group's."""
         self.other_sizes = False
         """Whether a dense group stored blocks of another size than its own: ends of prompts, which are no chains."""
@@ -30,7 +32,13 @@ class CacheGroups:
     def learn(self, event: Stored) -> bool:
         """Take in what a store says of its group; returns whether the group is dense."""
         last = self._last
-        if last is not None and last[0] == event.group and last[1] == event.block_size and event.tier is Tier.DEVICE:
+        if (
+            last is not None
+            and last[0] == event.group
+            and last[1] == event.block_size
+            and event.tier is Tier.DEVICE
+            and self.pairs >= event.pairs
+        ):
             return last[2]
         if event.tier is not Tier.DEVICE:
             self.tiers.add(event.tier)
@@ -41,7 +49,7 @@ class CacheGroups:
             self.other_sizes = True
             return False
         if event.parent is None:
-            self._rooted.add(event.group)
+            self.rooted.add(event.group)
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
             # A group keeps its kind for a life: only a restart can bring another model.
             kind = spec.kind if spec is not None and event.group in self.known else event.kind  # guard: groups-kind
@@ -52,6 +60,7 @@ class CacheGroups:
         dense = spec.dense
         if dense:  # guard: groups-dense-size
             self.block_size = event.block_size
+            self.pairs |= event.pairs  # guard: groups-pairs
         self._last = (event.group, event.block_size, dense)
         return dense
 
@@ -59,12 +68,18 @@ class CacheGroups:
         """Whether a store is no chain of its dense group: the group's size is that of its first store from a root."""
         if event.group not in self.known or not spec.dense or spec.block_size == event.block_size:
             return False
-        return event.group in self._rooted or event.parent is not None  # guard: groups-other-size
+        return event.group in self.rooted or event.parent is not None  # guard: groups-other-size
 
     def is_news(self, event: Stored) -> bool:
         """Whether a store says something of a group or a tier that is not known, or is not so at present."""
         last = self._last
-        if last is not None and last[0] == event.group and last[1] == event.block_size and event.tier is Tier.DEVICE:
+        if (
+            last is not None
+            and last[0] == event.group
+            and last[1] == event.block_size
+            and event.tier is Tier.DEVICE
+            and self.pairs >= event.pairs
+        ):
             return False
         if event.tier is not Tier.DEVICE:
             return event.tier not in self.tiers  # guard: news-tier
@@ -75,6 +90,8 @@ class CacheGroups:
             return not self.other_sizes
         # guard: news-life, news-size
         if spec is None or event.group not in self.known or spec.block_size != event.block_size:
+            return True
+        if spec.dense and event.pairs and not self.pairs:  # guard: news-pairs
             return True
         return spec.dense and self.block_size != event.block_size  # guard: news-dense
 
@@ -94,5 +111,6 @@ class CacheGroups:
     def forget_life(self) -> None:
         """The publisher began anew: its next stores describe the groups again."""
         self.known.clear()  # guard: groups-life
-        self._rooted.clear()
+        self.rooted.clear()
+        self.pairs = False  # guard: groups-life-pairs
         self._last = None

@@ -85,6 +85,9 @@ class _Stream(msgspec.Struct):
     life: int
     edge_unix_nanos: int | None
     segments: int
+    rooted: list[int] = []
+    other_sizes: bool = False
+    pairs: bool = False
 
 
 class _Run(msgspec.Struct, array_like=True):
@@ -247,6 +250,9 @@ def _noted(stream: StreamId, sequencer: Sequencer, now: float) -> tuple[_Stream,
         known=sorted(groups.known),
         tiers=sorted(groups.tiers),
         releasing=sorted(groups.releasing),
+        rooted=sorted(groups.rooted),
+        other_sizes=groups.other_sizes,
+        pairs=groups.pairs,
         block_size=groups.block_size,
         kinds=list(record.memtable.chain_tails.kinds),
         nanos=history.time_index.nanos.tobytes(),
@@ -275,6 +281,9 @@ def _restored(ledger: Ledger, about: _Stream, segments: list[Segment], then: flo
     groups.tiers = set(about.tiers)  # guard: checkpoint-tiers
     groups.releasing = set(about.releasing)  # guard: checkpoint-releasing
     groups.block_size = about.block_size
+    groups.rooted = set(about.rooted)  # guard: checkpoint-rooted
+    groups.pairs = about.pairs  # guard: checkpoint-pairs
+    groups.other_sizes = about.other_sizes  # guard: checkpoint-other-sizes
     record.memtable.chain_tails.kinds[:] = about.kinds
     for reset in about.resets:  # guard: checkpoint-barriers
         history.resets.add(reset)

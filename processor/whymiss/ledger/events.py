@@ -58,6 +58,8 @@ class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Names blocks and nothing else: sets no block size and starts no chain (offload connectors)."""
     remote: bool = False
     ownership: str | None = None
+    pairs: bool = False
+    """Its token ids are pairs of a token and the next one (EAGLE): a prompt has one less than tokens."""
 
 
 class Removed(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -186,6 +186,13 @@ class StreamRecord:
             self.settle()
         return self.cache_groups.block_size
 
+    @property
+    def pairs(self) -> bool:
+        """Whether token ids are pairs of a token and the next one."""
+        if self.news:
+            self.settle()
+        return self.cache_groups.pairs
+
     def groups(self) -> Sequence[GroupSpec]:
         """The groups seen, dense ones first."""
         if self.news:

@@ -220,6 +220,11 @@ class StreamView(Protocol):
         """Tokens a block of the stream's dense group, or ``None`` before the first store."""
         ...
 
+    @property
+    def pairs(self) -> bool:
+        """Whether blocks are made of pairs of a token and the next one (EAGLE): a prompt has one less than tokens."""
+        ...
+
     def match_unit(self) -> int | None:
         """Tokens a match unit: the least common multiple of the groups' block sizes."""
         ...

@@ -82,7 +82,7 @@ def slow_store(index: int, fields: Fields, keys: list[int], medium: str) -> tupl
     return (
         "stored", index, keys, own, None if parent is None else key(parent), size, Tier.DEVICE, medium,
         fields.get("group_idx") or 0, fields.get("kv_cache_spec_kind") or "", fields.get("kv_cache_spec_sliding_window"),
-        fields.get("lora_name"), slow_extras(fields), "extra_keys" in fields, sparse, "session_id" in fields, False, False, None,
+        fields.get("lora_name"), slow_extras(fields), "extra_keys" in fields, sparse, "session_id" in fields, False, False, None, False,
     )  # fmt: skip
 
 

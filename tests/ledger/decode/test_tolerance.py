@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.ledger.batches import CLEARED, DIGESTER, decode, one, own_of, payload, plain, removed, stored
+from tests.ledger.batches import CLEARED, DIGESTER, apart, decode, one, own_of, payload, plain, removed, stored
 from whymiss.ledger.decode.batch import decode_batch
 from whymiss.ledger.events import Removed, Stored
 from whymiss.model import Tier
@@ -84,8 +84,30 @@ def test_pairs_are_digested_whole() -> None:
     own, other = (one(stored(tokens=pairs)).own for pairs in (one_pair, other_pair))
     assert own is not None
     assert other is not None
-    assert own.tolist() == own_of([1, 2, 2, 3], 4)
+    assert own.tolist() == own_of([1 << 32 | 2, 2 << 32 | 3], 2)
     assert own.tolist() != other.tolist(), "the last token of a pair is part of the block's identity"
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize(("count", "blocks_an_event"), [(1, 1), (8, 1), (3000, 1), (8, 4), (200, 4), (3, 300)])
+def test_pairs_are_known_as_such_whether_tokens_are_wanted_or_not(
+    tokens: bool, count: int, blocks_an_event: int
+) -> None:
+    ids = [[at % 50, (at + 1) % 50] for at in range(2 * count * blocks_an_event)]
+    plain = [first for first, _ in ids]
+    for said, pairs in ((ids, True), (plain, False)):
+        width = 2 * blocks_an_event
+        events = [
+            stored(
+                range(at + (1 << 63), at + (1 << 63) + blocks_an_event),
+                said[at * width : (at + 1) * width],
+                parent_block_hash=9,
+            )
+            for at in range(count)
+        ]
+        found = list(apart(decode(*events, tokens=tokens).events))
+        assert [event.pairs for event in found if isinstance(event, Stored)] == [pairs] * count
+        assert not any(event.sparse for event in found if isinstance(event, Stored))
 
 
 @pytest.mark.parametrize("size", [0, None])

@@ -117,6 +117,13 @@ def test_blocks_of_another_size_are_known_at_once_and_change_no_size() -> None:
     assert (record.block_size(), record.other_sizes) == (2, True)
 
 
+def test_token_ids_that_are_pairs_are_known_at_once() -> None:
+    record = record_of_one_store()
+    assert not record.pairs
+    told(record, stored([2], tokens=[[1, 2], [2, 3]], group_idx=0), 2)
+    assert record.pairs
+
+
 def test_another_block_size_of_a_sparse_group_is_known_at_once() -> None:
     record = record_of_one_store()
     for seconds, tokens in ((2, (1, 2)), (3, (1, 2, 3))):

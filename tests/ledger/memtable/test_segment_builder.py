@@ -191,8 +191,9 @@ def kinds(one: StreamRecord) -> list[tuple[int, str, int | None]]:
 
 def test_a_group_keeps_its_kind_for_a_life() -> None:
     larger = stored([B], (1, 2, 3, 4), block_size=4, group_idx=0, kv_cache_spec_kind="sliding_window")
-    one = told(said(10, chain([A])), said(20, larger))
-    assert kinds(one) == [(0, "full_attention", 2)]
+    for parent, size in ((None, 2), (D, 4)):
+        one = told(said(10, chain([A], parent)), said(20, larger))
+        assert kinds(one) == [(0, "full_attention", size)]
 
 
 def test_a_new_life_may_serve_another_model() -> None:

@@ -18,7 +18,7 @@ from .event_rows import RemovedSlot, StoredSlot, removed_of, same_medium, stored
 from .extra_keys import ExtrasReader, has_none
 from .medium import medium_of
 from .removal_runs import RemovalRun
-from .schema import NIL, Found, Lost, Shape, WireCleared, WireEvent, WireRemoved, WireStored, WireStoredUnread
+from .schema import NIL, PAIR, Found, Lost, Shape, WireCleared, WireEvent, WireRemoved, WireStored, WireStoredUnread
 
 _BIG_ENDIAN, _NATIVE = np.dtype(">u8"), np.dtype(np.uint64)
 _NO_EVENTS = np.zeros(0, np.int64)
@@ -61,11 +61,17 @@ class BatchBuilder:
     def add(self, index: int, event: WireEvent | Found) -> None:
         """Take one event. Raises ``BadInput``, and is as before, where it cannot be read."""
         if type(event) is WireStored or type(event) is WireStoredUnread:
-            self._store(index, event, _counted(event.token_ids), 1, described=event.lora_name is not UNSET)
+            self._store(
+                index,
+                event,
+                _counted(event.token_ids),
+                described=event.lora_name is not UNSET,
+                pairs=_are_pairs(event.token_ids),
+            )
         elif type(event) is WireRemoved:
             self._remove(index, event)
         elif isinstance(event, Shape):
-            self._store(index, event.wire, _counted(event.wire.token_ids), event.token_width, described=event.described)
+            self._store(index, event.wire, _counted(event.wire.token_ids), described=event.described, pairs=event.pairs)
         elif isinstance(event, WireCleared):
             self._slots.append(Cleared(index=index, tier=medium_of(event.medium).tier))
         elif isinstance(event, Lost):
@@ -103,11 +109,11 @@ class BatchBuilder:
     def add_covered(self, index: int, event: WireStoredUnread, begin: int, count: int) -> None:
         """Take a store whose token ids were read beforehand, or just counted. Raises ``BadInput`` as ``add`` does."""
         tokens = None if self._read is None else range(begin, begin + count)
-        self._store(index, event, (count, tokens), 1, described=event.lora_name is not UNSET)
+        self._store(index, event, (count, tokens), described=event.lora_name is not UNSET)
 
     def add_read(self, index: int, event: WireStoredUnread, tokens: list[int]) -> None:
         """Take a store whose token ids are few, and were read from its bytes. Raises ``BadInput`` as ``add`` does."""
-        self._store(index, event, (len(tokens), tokens), 1, described=event.lora_name is not UNSET)
+        self._store(index, event, (len(tokens), tokens), described=event.lora_name is not UNSET)
 
     def add_removal_run(self, run: RemovalRun) -> None:
         """Take a run of removals. Raises ``BadInput``, and is as before, where they cannot be read."""
@@ -124,9 +130,9 @@ class BatchBuilder:
         index: int,
         wire: WireStored | WireStoredUnread,
         counted: tuple[int, list[int] | range | None],
-        token_width: int,
         *,
         described: bool,
+        pairs: bool = False,
     ) -> None:
         size = wire.block_size or 0
         if size < 0 or (wire.group_idx or 0) not in GROUPS:
@@ -135,7 +141,7 @@ class BatchBuilder:
         parent = None if wire.parent_block_hash is None else key_of(wire.parent_block_hash)
         first = len(self._keys) >> 3
         blocks = append_keys(bytes(wire.block_hashes), self._keys)
-        row = size * token_width
+        row = size
         sparse = size > 0 and count > 0 and count != blocks * row  # guard: columns-sparse
         own_first = 0
         if tokens is None or not count or not size or sparse or row > BLOCK_TOKENS_MAX or not self.digests_tokens:
@@ -159,7 +165,7 @@ class BatchBuilder:
         # A placeholder writes 0 where others write nil.
         parent = parent if size or parent else None
         self._slots.append(
-            StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first)
+            StoredSlot(index, wire, parent, first, first + blocks, extras, described, sparse, row, own_first, pairs)
         )
 
     def _read_extras(self, wire: WireStored | WireStoredUnread, blocks: int) -> list[tuple[ExtraKey, ...]] | None:
@@ -255,6 +261,14 @@ class BatchBuilder:
             elif type(slot) is SinglesSlot and slot.first.token_row:
                 for own in range(slot.first.own_first, slot.first.own_first + slot.stored):
                     yield slot.first.token_row, own, own + 1
+
+
+def _are_pairs(tokens: list[int] | Raw | None) -> bool:
+    """Whether token ids that are left as bytes are pairs; as numbers they are read, and none."""
+    if tokens is None or type(tokens) is list:
+        return False
+    encoded = bytes(tokens)
+    return encoded != NIL and encoded[array_header(encoded)[1] :][:1] == PAIR
 
 
 def _counted(tokens: list[int] | Raw | None) -> tuple[int, list[int] | None]:

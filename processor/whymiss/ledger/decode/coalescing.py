@@ -19,7 +19,7 @@ from ..hashing import BLOCK_TOKENS_MAX
 from .block_keys import DECODE_ERRORS, GROUPS, array_header, key_of, keys_alike
 from .event_rows import StoredSlot, stored_of
 from .extra_keys import has_none
-from .schema import WireRemoved, WireStored, WireStoredUnread
+from .schema import PAIR, WireRemoved, WireStored, WireStoredUnread
 
 _DIGEST_BYTES = 32
 
@@ -111,7 +111,9 @@ def _parent_of_single(event: WireStored | WireStoredUnread, column: array[int], 
             key = key_of(parent)
         if type(ids) is Raw:
             if not tokens:
-                return key if array_header(bytes(ids))[0] == size else None  # guard: singles-whole-unread
+                count, head = array_header(bytes(ids))
+                plain = bytes(ids)[head : head + 1] != PAIR  # guard: singles-pairs-unread
+                return key if plain and count == size else None  # guard: singles-whole-unread
             ids = _numbers.decode(ids)
         if len(ids) != size:  # guard: singles-whole
             return None

@@ -25,6 +25,7 @@ class StoredSlot(msgspec.Struct, gc=False):
     token_row: int
     """Numbers a block in the token column, negative in the one that was read beforehand; 0 where there is none to digest."""
     own_first: int
+    pairs: bool = False
 
 
 class RemovedSlot(msgspec.Struct, gc=False):
@@ -74,6 +75,7 @@ def stored_of(slot: StoredSlot, keys: Keys, digests: dict[int, Keys]) -> Stored:
         size == 0,
         remote,
         wire.ownership,
+        slot.pairs,
     )
 
 

@@ -8,7 +8,6 @@ through ``read_event``: positional arrays (vLLM up to 0.23, older SGLang), maps 
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -18,7 +17,11 @@ from ...errors import BadInput
 from ...model.block_hash import NoKeys, keys_of
 from .block_keys import DECODE_ERRORS, chain_of, encode, key_of, read_anything
 
+_WORD: Final = 0xFFFFFFFF
+
 NIL: Final = b"\xc0"
+PAIR: Final = b"\x92"
+"""Begins an array of two."""
 NOTHING: Final = Raw(NIL)
 """Stands for a field that is not there; one that is there and nil has a ``Raw`` of its own."""
 
@@ -97,8 +100,8 @@ class Shape(msgspec.Struct):
     """A stored event and what its wire form says beyond its fields."""
 
     wire: WireStored | WireStoredUnread
-    token_width: int = 1
-    """Numbers a token position: 2 for EAGLE's pairs."""
+    pairs: bool = False
+    """Its token ids are EAGLE's pairs of this token and the next one, each made one number."""
     described: bool = False
     """The form has a place for extra keys, so that their absence means none."""
 
@@ -224,9 +227,9 @@ def _build_stored(fields: dict[object, object], *, described: bool) -> Shape:
     }
     wire = _convert(converted, WireStored)
     # Checked where they are packed, and not one by one here.
-    tokens, width = _flat(fields.get("token_ids"))
+    tokens, pairs = _flat(fields.get("token_ids"))
     wire.token_ids = tokens
-    return Shape(wire, width, described)
+    return Shape(wire, pairs, described)
 
 
 def _chain(fields: dict[object, object]) -> tuple[int | None, Raw]:
@@ -242,20 +245,19 @@ def _hashes(fields: dict[object, object]) -> Raw:
     return Raw(encode(fields.get("block_hashes")))
 
 
-def _flat(tokens: object) -> tuple[list[int] | None, int]:
+def _flat(tokens: object) -> tuple[list[int] | None, bool]:
+    """The token ids, and whether they were pairs: then each is one number of 64 bits, the first of a pair above."""
     if tokens is None:
-        return None, 1
+        return None, False
     if not isinstance(tokens, list):
         raise BadInput("token ids are not an array")
     if not tokens or not isinstance(tokens[0], list):
-        return tokens, 1
+        return tokens, False
     try:
-        widths = set(map(len, tokens))
-    except TypeError:
-        widths = set()
-    if widths != {2}:
-        raise BadInput("token ids are neither numbers nor pairs of numbers")
-    return list(chain.from_iterable(tokens)), 2
+        return [(first & _WORD) << 32 | (second & _WORD) for first, second in tokens], True
+    except (TypeError, ValueError):
+        pass
+    raise BadInput("token ids are neither numbers nor pairs of numbers")
 
 
 def _convert(fields: dict[object, object], shape: type[_Wire]) -> _Wire:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...errors import BadInput
 from ..events import Keys
 from .block_keys import array_header
+from .schema import PAIR
 
 COVERED_FROM = 1 << 10
 """Bytes of a batch from which its token ids are covered, if they are not wanted."""
@@ -104,6 +105,8 @@ def cover_tokens(payload: bytes, events: int) -> Covered | None:
         begin = at + head
         end = payload.find(_NEXT, begin + count)
         if end < at or end - begin > count * _WIDEST:
+            return None
+        if payload[begin : begin + 1] == PAIR:  # guard: tokens-pairs
             return None
         if count >= COVERED_TOKENS:
             spans.append(TokenField(count, at, begin, end))
