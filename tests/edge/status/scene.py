@@ -48,7 +48,7 @@ exporters:
 join: {{hold_seconds: 2, linger_seconds: 0.2}}
 kv_events:
   sources:
-    - {{endpoint: "tcp://127.0.0.1:{events}", worker: vllm-replica-0, rank: 0}}
+    - {{endpoint: "tcp://127.0.0.1:{events}", default_worker: vllm-replica-0, rank: 0}}
     - {{endpoint: "tcp://127.0.0.1:{dead}", worker: vllm-replica-0, rank: 1}}
 workers: {{sole_source: vllm-replica-0}}
 redaction: {{digest_key: "{SECRETS[3]}"}}
